@@ -1,0 +1,86 @@
+"""Loading batches ahead, in as many processes as the placement says; the batches do not depend on it."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from sennit.data.order import KeyedBatches
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the one that started it ends (Linux)."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _start_loader(_: int) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker ends its loaders
+
+
+class _From(Sampler[int]):
+    def __init__(self, start: int, stop: int | None) -> None:
+        self.start, self.stop = start, stop
+
+    def __iter__(self) -> Iterator[int]:
+        i = self.start
+        while self.stop is None or i < self.stop:
+            yield i
+            i += 1
+
+
+class BatchSource:
+    """Batches by seq id, mostly in order, each kept until `drop`.
+
+    Args:
+        batches: the keyed data.
+        processes: loader processes; 0 loads here, when asked.
+        prefetch: batches that each process prepares ahead.
+    """
+
+    def __init__(self, batches: KeyedBatches, processes: int = 0, prefetch: int = 2) -> None:
+        self.batches, self.processes, self.prefetch = batches, processes, prefetch
+        self.held: dict[int, Any] = {}
+        self.stream: Iterator[Any] | None = None
+        self.next_id = 0
+
+    def get(self, seq_id: int) -> Any:
+        """The batch `(x, y)` of a subnet."""
+        if seq_id not in self.held:
+            self.held[seq_id] = self._load(seq_id)
+        return self.held[seq_id]
+
+    def drop(self, seq_id: int) -> None:
+        self.held.pop(seq_id, None)
+
+    def close(self) -> None:
+        """End the loader processes."""
+        self.stream = None
+        self.held.clear()
+
+    def _load(self, seq_id: int) -> Any:
+        if not self.processes:
+            return self.batches[seq_id]
+        if self.stream is None or seq_id < self.next_id:
+            self.next_id = seq_id
+            self.stream = iter(
+                DataLoader(
+                    self.batches, batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
+                    prefetch_factor=self.prefetch, worker_init_fn=_start_loader,
+                    generator=torch.Generator(),
+                )
+            )  # fmt: skip
+        while True:
+            batch = next(self.stream)
+            loaded = self.next_id
+            self.next_id += 1
+            if loaded == seq_id:
+                return batch
+            self.held.setdefault(loaded, batch)

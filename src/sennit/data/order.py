@@ -1,0 +1,77 @@
+"""Which samples are in the batch of subnet `seq_id`: a function of (seed, seq id), whoever asks.
+
+Samples are shuffled once an epoch, by a key of the epoch; batches run through the epochs without a seam, so
+every batch has `batch_size` samples and each sample comes once in an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from sennit.errors import UserError
+from sennit.supernet.keys import generators_restored, key_for, numpy_generator, seed_generators
+
+
+@lru_cache(maxsize=4)
+def _epoch(seed: int, epoch: int, n: int) -> Any:
+    return numpy_generator(key_for(seed, "data", epoch)).permutation(n)
+
+
+def batch_indices(seed: int, seq_id: int, batch_size: int, n: int) -> list[int]:
+    """Sample indices of the batch of `seq_id`.
+
+    Args:
+        n: number of samples in the data set.
+
+    Returns:
+        `batch_size` indices below n.
+    """
+    start = seq_id * batch_size
+    indices: list[int] = []
+    while len(indices) < batch_size:
+        epoch, offset = divmod(start + len(indices), n)
+        taken = _epoch(seed, epoch, n)[offset : offset + batch_size - len(indices)]
+        indices += [int(i) for i in np.asarray(taken)]
+    return indices
+
+
+class KeyedBatches(torch.utils.data.Dataset[Any]):
+    """Item `seq_id` is the collated batch of that subnet. Used directly, or by torch's DataLoader in processes.
+
+    Augmentation draws from the global generators of torch, Python and numpy, which are seeded per
+    (seed, seq id, position) here, so it does not matter which process loads a sample, or how often.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int, seed: int) -> None:
+        try:
+            self.length = len(dataset)
+        except TypeError:
+            raise UserError(f"data must be a map-style dataset with __len__ and __getitem__, got {dataset!r}") from None
+        if self.length < 1:
+            raise UserError("the data set is empty")
+        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        self.collate = getattr(dataset, "collate", None) or default_collate
+
+    def indices(self, seq_id: int) -> Sequence[int]:
+        own = getattr(self.dataset, "batch", None)
+        if own is not None:
+            return own(seq_id, self.batch_size, self.seed)
+        return batch_indices(self.seed, seq_id, self.batch_size, self.length)
+
+    def __getitem__(self, seq_id: int) -> Any:
+        with generators_restored():
+            samples: list[Any] = []
+            for position, index in enumerate(self.indices(seq_id)):
+                seed_generators(key_for(self.seed, "sample", seq_id, position, index))
+                samples.append(self.dataset[index])
+            seed_generators(key_for(self.seed, "collate", seq_id))
+            batch = self.collate(samples)
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise UserError(f"a batch must be a pair (x, y), the data set's collate returned {type(batch).__name__}")
+        return batch[0], batch[1]

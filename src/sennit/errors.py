@@ -1,0 +1,49 @@
+"""The errors a user can meet. Each message states the rule, the values seen and the knob to turn.
+
+`UserError` (a `ValueError`) is bad input: exit code 2. `RunError` is a run that failed: exit code 1.
+Everything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """Bad input: a recipe, a space, an arch, a file or a flag that cannot be used as given."""
+
+
+class ArchError(UserError):
+    """An arch names a choice or a value that the space does not have."""
+
+
+class SpaceError(UserError):
+    """A model space that cannot be built, initialised or recorded as written."""
+
+
+class RecipeError(UserError):
+    """A recipe or placement with an unknown key, a wrong type or an impossible combination."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is corrupt, or that belongs to another recipe."""
+
+
+class RunError(RuntimeError):
+    """A run that started well and failed: NaN loss, a dead worker, a full disk."""
+
+
+class NanLossError(RunError):
+    """The loss of a subnet is not finite.
+
+    Attributes:
+        seq_id: the subnet whose loss is NaN or infinite.
+        micro_batch: the first micro-batch of it where that shows.
+    """
+
+    def __init__(self, message: str, seq_id: int, micro_batch: int) -> None:
+        super().__init__(message)
+        self.seq_id = seq_id
+        self.micro_batch = micro_batch
+
+
+class Interrupted(RunError):
+    """Ctrl-C or SIGTERM: the run left a checkpoint and stopped. Exit code 130."""

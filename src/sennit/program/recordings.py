@@ -1,0 +1,163 @@
+"""`Recordings`: the programs of a space, each checked by recording it more than once.
+
+Every new arch is recorded on two batches of different shape and once in eval mode. A size that Python has
+turned into a plain number, a loop over the batch, or `if self.training:` shows as a difference and is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sennit.errors import SpaceError
+from sennit.program.record import Recorder, Spec
+from sennit.program.step import Program, Step
+from sennit.program.template import ModeConst, map_tree
+from sennit.space.names import canonical_names
+from sennit.space.structure import Structure
+
+SHAPE_BOUND = """{where}: `{call}` was recorded differently for two batches of different shape ({why}).
+Sizes must be read from the tensor where they are used, and no loop may run over the batch:
+    wrong:  n = int(x.shape[0]);  x.view(n, -1)        for row in x: ...
+    right:  x.view(x.shape[0], -1)                      one operation on the whole batch
+or put the code into a module of its own without choices inside (one step)."""
+
+MODE_BOUND = """{where}: `{call}` was recorded differently in training and in eval mode ({why}).
+`if self.training:` around inlined code gives two programs. Put the difference into a module of its own without
+choices inside (it is one step and may look at self.training), or pass self.training to the function."""
+
+
+def spec_of(tree: Any) -> Any:
+    """`tree` with a `Spec` in place of every tensor."""
+    return map_tree(lambda t: Spec.of(t) if isinstance(t, Tensor) else t, tree)
+
+
+def other_batch(inputs: Any) -> Any:
+    """`inputs` (specs) with one row more: the same first dimension grows in every tensor."""
+
+    def grow(leaf: Any) -> Any:
+        if isinstance(leaf, Spec) and leaf.shape:
+            return replace(leaf, shape=(leaf.shape[0] + 1, *leaf.shape[1:]))
+        return leaf
+
+    return map_tree(grow, inputs)
+
+
+class Recordings:
+    """Programs by canonical arch.
+
+    Args:
+        space: the model space; a copy without data is taken, the space itself is left alone.
+    """
+
+    def __init__(self, space: nn.Module) -> None:
+        self.skeleton = _meta_copy(space).train()
+        self.structure = Structure(self.skeleton)
+        self.recorder = Recorder(self.skeleton, canonical_names(self.skeleton))
+        self._programs: dict[str, Program] = {}
+        self._shapes: set[Any] = set()
+
+    def program(self, arch: Any, inputs: Any, other: Any = None) -> Program:
+        """The program of `arch`, recorded once.
+
+        Args:
+            arch: any dict that `Structure.parse` accepts.
+            inputs: `(args, kwargs)` of the call with a `Spec` for each tensor.
+            other: the same with other shapes; one more row if None.
+
+        Raises:
+            SpaceError: what cannot be recorded, or is not the same program in every recording.
+        """
+        options, filled = self.structure.parse_filled(arch)
+        canonical = self.structure.encode(options)
+        key = repr(canonical)
+        known = self._programs.get(key)
+        trailing = repr(map_tree(lambda s: (s.shape[1:], s.dtype) if isinstance(s, Spec) else s, inputs))
+        if known is not None and trailing in self._shapes:
+            return known
+        record = self.recorder.record
+        program = record(canonical, options, inputs)
+        _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
+        if known is not None:  # a shape that no recording has seen: the known program must fit it as well
+            _same(known, program, SHAPE_BOUND)
+        else:
+            for label in filled:
+                if label in program.arch:
+                    raise self.structure.missing(label)
+            known = _with_mode(program, record(canonical, options, inputs, training=False))
+            self._programs[key] = known
+        self._shapes.add(trailing)
+        return known
+
+
+def _meta_copy(space: nn.Module) -> nn.Module:
+    if all(t.is_meta for t in [*space.parameters(), *space.buffers()]):
+        return copy.deepcopy(space)
+    with torch.no_grad():
+        memo: dict[int, Any] = {}
+        for tensor in [*space.parameters(), *space.buffers()]:
+            if id(tensor) in memo:
+                continue
+            empty = torch.empty_like(tensor, device="meta")
+            memo[id(tensor)] = (
+                nn.Parameter(empty, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+            )
+        return copy.deepcopy(space, memo)
+
+
+def _same(one: Program, two: Program, message: str) -> None:
+    why = _difference(one, two)
+    if why is not None:
+        step, reason = why
+        where, call = (step.where, step.call) if step else ("forward", "forward")
+        raise SpaceError(message.format(where=where or "forward", call=call, why=reason))
+
+
+def _difference(one: Program, two: Program) -> tuple[Step | None, str] | None:
+    for a, b in zip(one.steps, two.steps, strict=False):
+        if (a.kind, a.name, a.target, a.reads, a.writes) != (b.kind, b.name, b.target, b.reads, b.writes):
+            return a, f"{a.name} against {b.name}"
+        if repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)):
+            return a, f"arguments {_brief(a)} against {_brief(b)}"
+    if len(one.steps) != len(two.steps):
+        longer = max(one, two, key=lambda p: len(p.steps))
+        extra = longer.steps[min(len(one.steps), len(two.steps))]
+        return extra, f"{len(one.steps)} against {len(two.steps)} steps"
+    if repr(one.output) != repr(two.output):
+        return None, "another result"
+    return None
+
+
+def _brief(step: Step) -> str:
+    text = repr((step.args, step.kwargs))
+    return text if len(text) < 80 else text[:77] + "..."
+
+
+def _with_mode(train: Program, evaluation: Program) -> Program:
+    """`train`, with flags that merely follow `self.training` made mode-dependent."""
+    steps: list[Step] = []
+    for a, b in zip(train.steps, evaluation.steps, strict=False):
+        if a.name == b.name and repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)):
+            args, kwargs = _merge((a.args, a.kwargs), (b.args, b.kwargs))
+            a, b = replace(a, args=args, kwargs=kwargs), replace(b, args=args, kwargs=kwargs)
+            evaluation.steps[b.index] = b
+        steps.append(a)
+    merged = Program(train.arch, train.inputs, train.n_inputs, steps, train.output, train.outputs)
+    if len(train.steps) != len(evaluation.steps):
+        merged = train
+    _same(merged, evaluation, MODE_BOUND)
+    return merged
+
+
+def _merge(one: Any, two: Any) -> Any:
+    if isinstance(one, bool) and isinstance(two, bool) and one is not two:
+        return ModeConst(one)
+    if type(one) is type(two) and isinstance(one, tuple | list) and len(one) == len(two):
+        return type(one)(_merge(a, b) for a, b in zip(one, two, strict=True))
+    if isinstance(one, dict) and isinstance(two, dict) and one.keys() == two.keys():
+        return {key: _merge(one[key], two[key]) for key in one}
+    return one

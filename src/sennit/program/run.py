@@ -1,0 +1,102 @@
+"""Running steps: the one function that both the plain loop and the workers call for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sennit.program.step import Program, Step
+from sennit.program.template import Ref
+from sennit.supernet.context import StepContext
+from sennit.supernet.edge import enter
+from sennit.supernet.keys import name_key
+
+Values = MutableMapping[int, Any]
+"""Value number to tensor, or to a tuple of ints for a shape."""
+
+
+def run_step(
+    step: Step,
+    values: Values,
+    target: Callable[..., Any] | None,
+    parameter: Callable[[str], Tensor],
+    context: StepContext | None,
+    device: torch.device,
+    training: bool,
+) -> None:
+    """Run one step: read its values through Edges, store what it produces.
+
+    Args:
+        values: read and added to.
+        target: the module of a "module" step, its parameters in place; None for other kinds.
+        parameter: tensor of a parameter or buffer that a "call" step names.
+        context: random key and precision; None leaves generators alone.
+    """
+    if step.kind == "shape":
+        values[step.writes[0]] = tuple(values[step.reads[0]].shape)
+        return
+    entered = {n: enter(v) if isinstance(v := values[n], Tensor) else v for n in step.reads}
+    if context is not None:
+        context.enter(name_key(step.name))
+    args = step.fill_args(entered, parameter, training, device)
+    kwargs = step.fill_kwargs(entered, parameter, training, device)
+    function = target if target is not None else step.target
+    if step.no_grad:
+        with torch.no_grad():
+            result = _call(function, args, kwargs, context)
+    else:
+        result = _call(function, args, kwargs, context)
+    store(step.out, result, step, values)
+
+
+def _call(function: Callable[..., Any], args: Any, kwargs: Any, context: StepContext | None) -> Any:
+    if context is None or context.precision != "bf16":
+        return function(*args, **kwargs)
+    with context.autocast():
+        return function(*args, **kwargs)
+
+
+def store(template: Any, result: Any, step: Step, values: Values) -> None:
+    """Put the tensors of `result` under the numbers that `template` holds in their places."""
+    if isinstance(template, Ref):
+        if template.value in step.writes:
+            values[template.value] = result
+    elif isinstance(template, tuple | list):
+        for part, item in zip(template, result, strict=True):
+            store(part, item, step, values)
+    elif isinstance(template, dict):
+        for key, part in template.items():
+            store(part, result[key], step, values)
+
+
+def bind_inputs(program: Program, args: Any, kwargs: Any) -> Values:
+    """Values of the program inputs of one call."""
+    values: Values = {}
+
+    def walk(template: Any, item: Any) -> None:
+        if isinstance(template, Ref):
+            values[template.value] = item
+        elif isinstance(template, tuple | list):
+            for part, inner in zip(template, item, strict=True):
+                walk(part, inner)
+        elif isinstance(template, dict):
+            for key, part in template.items():
+                walk(part, item[key])
+
+    walk(program.inputs, (args, kwargs))
+    return values
+
+
+def output_of(program: Program, values: Values) -> Any:
+    """The call's result, rebuilt from values."""
+    from sennit.program.template import compile_template
+
+    filled = compile_template((program.output,))(values, _no_parameter, True, None)
+    return filled[0]
+
+
+def _no_parameter(name: str) -> Tensor:
+    raise AssertionError(f"the output of a program cannot be the parameter {name!r}")

@@ -1,0 +1,121 @@
+"""`Step` and `Program`: one arch as a straight line of calls that can be cut anywhere.
+
+    x ──▶ stem ──▶ blocks.0.2 ──▶ blocks.1.0 ──▶ add#0 ──▶ head ──▶ output
+           %1        %2             %3             %4        %5
+                      └──────────── skip ──────────┘
+
+Values are numbered in order of definition; program inputs come first. A cut after step i is crossed by the
+values defined up to i and used after it. Inputs never cross: whoever needs one loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sennit.program.template import compile_template
+
+
+@dataclass
+class Step:
+    """One call: a unit module, a torch function of inlined code, or the shape of a value.
+
+    Attributes:
+        index: position in the program.
+        name: unique in the program and the same in every arch that has this step; part of the random key.
+        kind: "module", "call" or "shape".
+        target: module path, or the function itself.
+        args, kwargs: templates.
+        reads: numbers of the values read, each once, in order of first use.
+        writes: numbers of the values produced.
+        out: template of the result, with `Ref` where it holds a produced value.
+        params: names of trainable-or-not parameters read (canonical: one name per storage).
+        buffers: names of the buffers read.
+        written: those of `buffers` that the forward writes in training mode.
+        block: the unit of partitioning this step belongs to.
+        labels: choices on whose selection this step depends, outermost first.
+        no_grad: the step was called with gradients switched off.
+        where: "file:line" of the call in the user's code.
+    """
+
+    index: int
+    name: str
+    kind: Literal["module", "call", "shape"]
+    target: Any
+    args: Any
+    kwargs: Any
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    out: Any
+    params: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    block: str = ""
+    labels: tuple[str, ...] = ()
+    no_grad: bool = False
+    where: str = ""
+    fill_args: Callable[..., Any] = field(init=False, repr=False, compare=False)
+    fill_kwargs: Callable[..., Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.fill_args = compile_template(self.args)
+        self.fill_kwargs = compile_template(self.kwargs)
+
+    @property
+    def call(self) -> str:
+        return self.target if self.kind == "module" else getattr(self.target, "__name__", str(self.target))
+
+
+@dataclass
+class Program:
+    """The recorded program of one canonical arch.
+
+    Attributes:
+        arch: canonical, JSON-safe.
+        inputs: template of the call's `(args, kwargs)`; its tensors are values `0 .. n_inputs - 1`.
+        steps: in the order in which plain PyTorch would run them.
+        output: template of the result.
+        outputs: numbers of the values in `output`, in order of first appearance.
+    """
+
+    arch: dict[str, Any]
+    inputs: Any
+    n_inputs: int
+    steps: list[Step]
+    output: Any
+    outputs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.producer: dict[int, int] = {v: step.index for step in self.steps for v in step.writes}
+        self.consumers: dict[int, list[int]] = {}
+        for step in self.steps:
+            for v in step.reads:
+                self.consumers.setdefault(v, []).append(step.index)
+        self.blocks: list[str] = list(dict.fromkeys(step.block for step in self.steps))
+        uses: dict[str, list[int]] = {}
+        for step in self.steps:
+            for name in step.params:
+                uses.setdefault(name, []).append(step.index)
+        self.uses = uses
+        self.tied: frozenset[str] = frozenset(name for name, steps in uses.items() if len(steps) > 1)
+        """Parameters read by several steps: each use enters its step through an Edge of its own."""
+
+    def live_after(self, index: int) -> tuple[int, ...]:
+        """Values that cross a cut between step `index` and the next; program outputs are read by the end."""
+        end = len(self.steps)
+        return tuple(
+            v
+            for v, made in self.producer.items()
+            if made <= index
+            and (any(c > index for c in self.consumers.get(v, ())) or (v in self.outputs and index < end))
+        )
+
+    def drawing(self) -> str:
+        """The program as text, one step a line."""
+        lines = [f"inputs {' '.join(f'%{v}' for v in range(self.n_inputs))}"]
+        for step in self.steps:
+            made = " ".join(f"%{v}" for v in step.writes)
+            lines.append(f"{made} = {step.name}({', '.join(f'%{v}' for v in step.reads)})")
+        lines.append(f"return {' '.join(f'%{v}' for v in self.outputs)}")
+        return "\n".join(lines)

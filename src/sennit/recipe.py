@@ -1,0 +1,323 @@
+"""`Recipe` and `Placement`: what may change the result, and what may not (DESIGN section 1).
+
+The split is by type: an engine gets both, but nothing that computes a number ever sees the placement. A recipe
+is loaded strictly from TOML; an unknown key, a wrong type or a missing file is an error that shows the place in
+the file, the value and what is legal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from sennit.errors import RecipeError
+from sennit.supernet.clip import Clip
+from sennit.supernet.context import PRECISIONS
+from sennit.supernet.lr import LrSchedule, lr_at
+from sennit.supernet.optim import check_optimizer
+from sennit.supernet.sync import Shared
+
+if TYPE_CHECKING:
+    from sennit.supernet.build import Built
+    from sennit.supernet.task import Task
+
+T = TypeVar("T")
+
+SYNCS = ("csp",)
+"""Synchronisation rules that engines implement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRule:
+    """`[checkpoint]`: when state is saved. It never changes the result."""
+
+    every: int = 50
+    """A checkpoint after every so many subnets, and one at the end."""
+    keep: int = 3
+    """How many of the newest to keep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRule:
+    """`[evaluate]`: subnets scored on held-out data during training, on copies."""
+
+    every: int = 0
+    """After every so many subnets; 0 switches it off."""
+    random: int = 4
+    """How many keyed random archs each time."""
+    archs: list[dict[str, Any]] = field(default_factory=list)
+    """Fixed archs, scored each time."""
+    split: str = "valid"
+    """Split of the data set."""
+    samples: int = 256
+    """How many held-out samples."""
+    recalibrate: int = 4
+    """Training batches to re-estimate BatchNorm statistics with, on the copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that may change the result."""
+
+    space: str
+    """A built-in space or `file.py:Name`, a ModelSpace class."""
+    data: str
+    """A built-in data set or `file.py:Name`, a factory of a map-style dataset of (x, y)."""
+    batch_size: int
+    """Samples per subnet (tokens for data sets with length buckets)."""
+    steps: int
+    """Number of subnets; schedules run over it."""
+    loss_name: str = "cross_entropy"
+    """Key `loss`: a built-in loss or `file.py:function`. (`Recipe.loss` is the function itself.)"""
+    sampler: str = "uniform"
+    """`uniform`, `fair`, a file of archs (`archs.json`), or `file.py:function` returning an iterator of archs."""
+    seed: int = 0
+    micro_batches: int = 1
+    """M: the batch is split into so many by torch.tensor_split."""
+    lr: float | LrSchedule = 0.01
+    """A number, or {name = "cosine", base = 0.1, warmup = 10, final = 0.0}."""
+    clip: str = "none"
+    """`none`, `global:X` or `layer:X`."""
+    shared: str = "strict"
+    """Always-shared layers: `strict`, `delayed:K` or `frozen`."""
+    sync: str = "csp"
+    precision: str = "fp32"
+    """`fp32`, `tf32` or `bf16`."""
+    threads: int = 1
+    """Intra-op threads; two threads give other bits than one."""
+    feedback_lag: int = 8
+    """A learning sampler's draw for subnet y sees the results of subnets <= y - feedback_lag."""
+    allow_nondeterministic: bool = False
+    """Run operators that have no deterministic kernel; `verify` then reports the run as not comparable."""
+    space_args: dict[str, Any] = field(default_factory=dict)
+    data_args: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=lambda: {"name": "sgd"})
+    """`name` and arguments of that optimizer."""
+    checkpoint: CheckpointRule = CheckpointRule()
+    evaluate: EvaluateRule = EvaluateRule()
+    base: str = "."
+    """Folder that file names in the recipe are relative to. Set by the loader."""
+
+    def __post_init__(self) -> None:
+        for name, low in (
+            ("batch_size", 1), ("steps", 1), ("micro_batches", 1), ("threads", 1), ("feedback_lag", 1), ("seed", 0)
+        ):  # fmt: skip
+            if getattr(self, name) < low:
+                raise RecipeError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if self.seed >= 1 << 63:
+            raise RecipeError(f"seed must be below 2**63, got {self.seed}")
+        if self.precision not in PRECISIONS:
+            raise RecipeError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.sync not in SYNCS:
+            raise RecipeError(f"sync must be one of {', '.join(SYNCS)}, got {self.sync!r}")
+        if not isinstance(self.lr, LrSchedule) and not self.lr >= 0:
+            raise RecipeError(f"lr must be a number >= 0 or a schedule, got {self.lr!r}")
+        if self.checkpoint.every < 1 or self.checkpoint.keep < 1:
+            raise RecipeError(f"checkpoint: every >= 1 and keep >= 1 must hold, got {self.checkpoint}")
+        if self.evaluate.every < 0 or self.evaluate.samples < 1:
+            raise RecipeError(f"evaluate: every >= 0 and samples >= 1 must hold, got {self.evaluate}")
+        Clip.parse(self.clip)
+        Shared.parse(self.shared)
+        self.optimizer_arguments  # noqa: B018 - checked now, not at the first step
+
+    @property
+    def optimizer_name(self) -> str:
+        name = self.optimizer.get("name")
+        if not isinstance(name, str):
+            raise RecipeError(f"optimizer.name is missing; write [optimizer] name = \"sgd\", got {self.optimizer!r}")
+        return name
+
+    @property
+    def optimizer_arguments(self) -> dict[str, Any]:
+        return check_optimizer(self.optimizer_name, {k: v for k, v in self.optimizer.items() if k != "name"})
+
+    @property
+    def clipping(self) -> Clip:
+        return Clip.parse(self.clip)
+
+    @property
+    def sharing(self) -> Shared:
+        return Shared.parse(self.shared)
+
+    def lr_of(self, seq_id: int) -> float:
+        return lr_at(self.lr, seq_id, self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe, without `base`; `Recipe.from_dict` reads it back."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        del plain["base"]
+        return {("loss" if key == "loss_name" else key): value for key, value in plain.items()}
+
+    @staticmethod
+    def from_dict(plain: Mapping[str, Any], base: str, where: str = "recipe") -> Recipe:
+        return convert_strictly(Recipe, {**plain, "base": base}, where, renamed={"loss": "loss_name"})
+
+    def identity(self) -> str:
+        """SHA-256 of what decides the bits. Left out: when to stop (`steps`, unless a schedule runs over it),
+        when to save, where files lie."""
+        plain = self.to_dict()
+        del plain["checkpoint"], plain["evaluate"]
+        if not (isinstance(self.lr, LrSchedule) and self.lr.name in ("linear", "cosine")):
+            del plain["steps"]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    # -- the public API of a plain loop (DESIGN section 6)
+
+    @cached_property
+    def built(self) -> Built:
+        """The space, data, loss and sampler that this recipe names, made once."""
+        from sennit.supernet.build import Built
+
+        return Built(self)
+
+    def build_model(self) -> nn.Module:
+        """The model space with its initial weights: the same bits everywhere."""
+        return self.built.model()
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """torch's optimizer over all parameters that train. It skips what a subnet did not write."""
+        return self.built.optimizer(model)
+
+    def tasks(self, steps: int | None = None, start: int = 0) -> Iterator[Task]:
+        """The subnets `start .. steps-1`, in order. Each must be reported before the next is asked for."""
+        return self.built.tasks(self.steps if steps is None else steps, start)
+
+    def loss(self, output: Any, target: Any, task: Task, micro_batch: int) -> Tensor:
+        """Share of micro-batch `micro_batch` in the batch's mean loss, a scalar to call `backward()` on."""
+        return self.built.loss(output, target, task, micro_batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Everything that may not change the result."""
+
+    workers: int = 1
+    """Number of worker processes, one per device."""
+    device: str = "cpu"
+    """`cpu` or `cuda`."""
+    plan: str | None = None
+    """A file of cuts; default is a balanced partition from a quick profile."""
+    in_flight: int = 0
+    """How many subnets may be unfinished at once; 0 chooses."""
+    loaders: int = 0
+    """Loader processes per worker that reads data; 0 loads in the worker."""
+    prefetch: int = 2
+    """Batches that each loader process prepares ahead."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise RecipeError(f"--workers must be at least 1, got {self.workers}")
+        if self.device not in ("cpu", "cuda"):
+            raise RecipeError(f"--device must be cpu or cuda, got {self.device!r}")
+        if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
+            raise RecipeError(
+                f"in_flight >= 0, loaders >= 0 and prefetch >= 1 must hold, got {self.in_flight}, {self.loaders}, "
+                f"{self.prefetch}"
+            )
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """Read a recipe file, and set this process's threads and kernels to what it says.
+
+    Raises:
+        RecipeError: missing file, TOML error, unknown key, wrong type or illegal value, with place and value.
+    """
+    recipe = read_recipe(path)
+    use_recipe(recipe)
+    return recipe
+
+
+def use_recipe(recipe: Recipe) -> None:
+    """Set this process's intra-op threads and kernel flags to the recipe's."""
+    from sennit.supernet.context import set_kernel_flags
+
+    torch.set_num_threads(recipe.threads)
+    set_kernel_flags(recipe.precision, deterministic=not recipe.allow_nondeterministic)
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Read and check a recipe file without touching the process."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise RecipeError(f"cannot read recipe {path}: {reason}") from error
+    try:
+        plain = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{path} is not valid TOML: {error}") from error
+    if "base" in plain:
+        raise RecipeError(f"{path}: unknown key 'base'")
+    return Recipe.from_dict(plain, str(path.resolve().parent), str(path))
+
+
+def convert_strictly(
+    cls: type[T], plain: Mapping[str, Any], where: str, renamed: Mapping[str, str] | None = None
+) -> T:
+    """`cls(**plain)` with types checked and no unknown keys, tables included.
+
+    Args:
+        where: the file, for messages.
+        renamed: key in the file to name of the field, where they differ.
+
+    Raises:
+        RecipeError: with the path of the key inside `where`, the value and what is legal.
+    """
+    renamed = renamed or {}
+    key_of = {field: key for key, field in renamed.items()}
+    _refuse_unknown(cls, plain, where, "", key_of)
+    plain = {renamed.get(key, key): value for key, value in plain.items()}
+    missing = [
+        key_of.get(f.name, f.name) for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in plain
+    ]  # fmt: skip
+    if missing:
+        raise RecipeError(f"{where}: required key{'s' if len(missing) > 1 else ''} missing: {', '.join(missing)}")
+    try:
+        return msgspec.convert(plain, cls, strict=True)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        key = place.rstrip("`").lstrip(".")
+        if not key:
+            raise RecipeError(f"{where}: {message}") from error
+        shown = key_of.get(key, key)
+        raise RecipeError(f"{where}: {shown} = {_value_at(plain, key)!r}: {message}") from error
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error
+
+
+def _refuse_unknown(
+    cls: Any, plain: Mapping[str, Any], where: str, prefix: str, key_of: Mapping[str, str]
+) -> None:
+    known = {key_of.get(f.name, f.name): f for f in dataclasses.fields(cls)}
+    for key, value in plain.items():
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            legal = ", ".join(name for name in known if name != "base")
+            raise RecipeError(f"{where}: unknown key {prefix + key!r} (= {value!r}){hint} Legal keys: {legal}")
+        for nested in (CheckpointRule, EvaluateRule, LrSchedule):
+            if isinstance(value, Mapping) and key == {CheckpointRule: "checkpoint", EvaluateRule: "evaluate"}.get(nested, "lr"):
+                _refuse_unknown(nested, value, where, f"{key}.", {})
+
+
+def _value_at(plain: Any, key: str) -> Any:
+    for part in key.split("."):
+        name = part.split("[")[0]
+        if not isinstance(plain, Mapping) or name not in plain:
+            return None
+        plain = plain[name]
+    return plain

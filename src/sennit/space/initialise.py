@@ -1,0 +1,112 @@
+"""Keyed initialisation: the same weights whatever is built first, wherever.
+
+The space is built on device `meta`, then module by module gets memory and its own `reset_parameters`, under a
+seed keyed by the module's path. Children come before parents, as in a constructor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sennit.errors import SpaceError
+from sennit.space.model_space import ModelSpace
+from sennit.space.names import canonical_names
+from sennit.supernet.keys import key_for, name_key, seeded
+
+UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The space is
+built without memory first, so values given in a constructor are lost. Either set it in the module,
+    def reset_parameters(self): nn.init.zeros_(self.{attribute})
+or in the space,
+    def init(self, name, module): ...; return True"""
+
+BUILD = """the space could not be built on device 'meta': {reason}
+Constructors run without data there. Use Python numbers instead of tensor values,
+    wrong:  rates = [r.item() for r in torch.linspace(0, 0.1, n)]
+    right:  rates = [0.1 * i / (n - 1) for i in range(n)]"""
+
+
+def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) -> nn.Module:
+    """`factory(**arguments)` without memory for its tensors.
+
+    Raises:
+        SpaceError: the constructor needs tensor values, or does not take these arguments.
+    """
+    try:
+        with torch.device("meta"):
+            space = factory(**arguments)
+    except (NotImplementedError, RuntimeError) as error:
+        raise SpaceError(BUILD.format(reason=str(error).splitlines()[0])) from error
+    except TypeError as error:
+        raise SpaceError(f"the space does not take these space_args {arguments!r}: {error}") from error
+    if not isinstance(space, nn.Module):
+        raise SpaceError(f"space must name a ModelSpace class, {factory!r} returned {space!r}")
+    return space
+
+
+def initialise(
+    space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None
+) -> nn.Module:
+    """Give every parameter and buffer of `space` memory and its initial value, in place.
+
+    Args:
+        space: built by `build_on_meta`.
+        seed: the recipe's.
+        allocate: `(canonical name, meta tensor) -> memory` of that shape and dtype; default plain CPU memory.
+
+    Raises:
+        SpaceError: a parameter or buffer that nothing initialises, by name.
+    """
+    names = canonical_names(space)
+    memory: dict[int, Tensor] = {}
+    keep: list[Any] = []
+    for owner in space.modules():
+        for table in (owner._parameters, owner._buffers):
+            for attribute, tensor in table.items():
+                if tensor is None:
+                    continue
+                keep.append(tensor)
+                if id(tensor) not in memory:
+                    memory[id(tensor)] = _real(names[id(tensor)], tensor, allocate)
+                table[attribute] = memory[id(tensor)]  # type: ignore[assignment]
+    before = {id(t): t._version for t in memory.values()}
+    done: set[int] = set()
+    for path, module in _children_first(space):
+        if id(module) in done:
+            continue
+        done.add(id(module))
+        with seeded(key_for(seed, "init", name_key(path))), torch.no_grad():
+            if not (isinstance(space, ModelSpace) and space.init(path, module)):
+                reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+                if callable(reset):
+                    reset()
+    final = canonical_names(space)
+    for owner_path, owner in space.named_modules():
+        for kind, table in (("parameter", owner._parameters), ("buffer", owner._buffers)):
+            for attribute, tensor in table.items():
+                if tensor is not None and tensor._version == before.get(id(tensor), -1):
+                    raise SpaceError(
+                        UNCOVERED.format(
+                            kind=kind, name=final[id(tensor)], attribute=attribute,
+                            owner=f"{type(owner).__name__} at {owner_path!r}" if owner_path else "the space itself",
+                        )
+                    )  # fmt: skip
+    return space
+
+
+def _real(name: str, tensor: Tensor, allocate: Callable[[str, Tensor], Tensor] | None) -> Tensor:
+    if allocate is not None:
+        made = allocate(name, tensor)
+    else:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return nn.Parameter(made, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+
+
+def _children_first(module: nn.Module, path: str = "") -> list[tuple[str, nn.Module]]:
+    found: list[tuple[str, nn.Module]] = []
+    for name, child in module.named_children():
+        found += _children_first(child, f"{path}.{name}" if path else name)
+    return [*found, (path, module)]

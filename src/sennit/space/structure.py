@@ -1,0 +1,221 @@
+"""The choices of a model, which of them are active under an arch, and how many networks there are.
+
+A choice at path `blocks.3.conv.1.act` inside candidate `conv` of the choice at `blocks.3` is active only if
+that candidate is chosen. A module that stands in several places has several paths and is active if any is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from torch import nn
+
+from sennit.errors import ArchError
+from sennit.space.choice import Arch, Choice, Option
+from sennit.space.repeat import Repeat
+
+COUNT_LIMIT = 1_000_000
+"""Spaces with shared labels or modules are counted by enumeration up to this many networks."""
+
+Condition = tuple[tuple[str, tuple[Option, ...]], ...]
+"""All of these labels must have one of these options: `((label, options), ...)`."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One label of the space.
+
+    Attributes:
+        label: key in an arch.
+        choice: the choice (the first module with this label).
+        conditions: alternatives; the label is active when one of them holds. `()` inside means always.
+    """
+
+    label: str
+    choice: Choice
+    conditions: tuple[Condition, ...]
+
+    def active(self, options: Mapping[str, Option]) -> bool:
+        return any(all(options.get(label) in legal for label, legal in cond) for cond in self.conditions)
+
+
+def assign_labels(root: nn.Module) -> None:
+    """Give every choice without a label its first module path. Done again when a space is nested in another."""
+    for path, module in root.named_modules():
+        if isinstance(module, Choice):
+            module.label = module.given_label or path
+
+
+class Structure:
+    """The choices of `root`, by label in module order.
+
+    Raises:
+        ArchError: two different choices with one label that do not have the same options.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        found: dict[str, tuple[Choice, list[Condition]]] = {}
+        for path, module in root.named_modules(remove_duplicate=False):
+            if not isinstance(module, Choice):
+                continue
+            first, conditions = found.setdefault(module.label, (module, []))
+            if first.options() != module.options():
+                raise ArchError(
+                    f"two choices are labelled {module.label!r} but differ: {first.legal()} against "
+                    f"{module.legal()}; give them different labels or the same options"
+                )
+            conditions.append(condition_of(root, path))
+        self.sites = {label: Site(label, choice, tuple(conds)) for label, (choice, conds) in found.items()}
+
+    def parse(self, arch: Arch) -> dict[str, Option]:
+        """Validated options of `arch`, inactive labels dropped.
+
+        Raises:
+            ArchError: an unknown label, an illegal value, or an active label that is missing.
+        """
+        if not isinstance(arch, Mapping):
+            raise ArchError(f"an arch is a flat dict of label to value, got {arch!r}")
+        for label in arch:
+            if label not in self.sites:
+                raise ArchError(f"arch has no choice {label!r}; labels of this space: {self._known()}")
+        options = {label: self.sites[label].choice.parse(value) for label, value in arch.items()}
+        return self._active(options)
+
+    def parse_filled(self, arch: Arch) -> tuple[dict[str, Option], tuple[str, ...]]:
+        """Like `parse`, but a missing label gets its first option; also returns which labels were filled in.
+
+        A choice that only feeds an unused input has no say in the network, so a canonical arch may lack it.
+        """
+        defaults = {label: site.choice.options()[0] for label, site in self.sites.items()}
+        try:
+            return self.parse(arch), ()
+        except ArchError:
+            given = {label: self.sites[label].choice.parse(value) for label, value in arch.items() if label in self.sites}
+            if len(given) != len(arch):
+                raise
+            options = self._active({**defaults, **given})
+            return options, tuple(label for label in options if label not in given)
+
+    def missing(self, label: str) -> ArchError:
+        return ArchError(f"arch lacks {label!r}, which is active; legal: {self.sites[label].choice.legal()}")
+
+    def canonical(self, arch: Arch) -> dict[str, Any]:
+        """The one JSON-safe dict that stands for this network: active labels only, in space order."""
+        return self.encode(self.parse(arch))
+
+    def encode(self, options: Mapping[str, Option]) -> dict[str, Any]:
+        return {label: site.choice.encode(options[label]) for label, site in self.sites.items() if label in options}
+
+    def default(self) -> dict[str, Any]:
+        """The arch with the first option of every choice."""
+        return self.encode(self._active({label: site.choice.options()[0] for label, site in self.sites.items()}))
+
+    def covering(self) -> list[dict[str, Any]]:
+        """Archs that together use every option of every choice at least once.
+
+        The k-th arch takes the k-th option (cyclically) everywhere; options of nested choices that this
+        leaves out are added by varying one choice at a time.
+        """
+        widest = max((len(site.choice.options()) for site in self.sites.values()), default=1)
+        archs: dict[str, dict[str, Any]] = {}
+        seen: set[tuple[str, Option]] = set()
+
+        def add(options: Mapping[str, Option]) -> None:
+            kept = self._active(options)
+            seen.update(kept.items())
+            encoded = self.encode(kept)
+            archs.setdefault(repr(encoded), encoded)
+
+        deepest = {
+            label: site.choice.options()[-1] if isinstance(site.choice, Repeat) else site.choice.options()[0]
+            for label, site in self.sites.items()
+        }
+        add(deepest)
+        for k in range(widest):
+            cyclic = {label: site.choice.options()[k % len(site.choice.options())] for label, site in self.sites.items()}
+            add(cyclic)
+            repeats = {label: deepest[label] for label, s in self.sites.items() if isinstance(s.choice, Repeat)}
+            add({**cyclic, **repeats})
+        for label, site in self.sites.items():
+            for option in site.choice.options():
+                if (label, option) not in seen:
+                    add(self._reaching(label, option, deepest))
+        return list(archs.values())
+
+    def size(self) -> int | None:
+        """Number of different networks; None when there are more than `COUNT_LIMIT` and no closed formula."""
+        if all(len(site.conditions) == 1 for site in self.sites.values()):
+            return prod(self._count(site) for site in self.sites.values() if not site.conditions[0])
+        count = 0
+        for _ in self.enumerate():
+            count += 1
+            if count > COUNT_LIMIT:
+                return None
+        return count
+
+    def enumerate(self) -> Iterator[dict[str, Any]]:
+        """Every canonical arch, each once, in the order of options."""
+
+        def extend(options: dict[str, Option]) -> Iterator[dict[str, Option]]:
+            for label, site in self.sites.items():
+                if label not in options and site.active(options):
+                    for option in site.choice.options():
+                        yield from extend({**options, label: option})
+                    return
+            yield options
+
+        return (self.encode(options) for options in extend({}))
+
+    def _count(self, site: Site) -> int:
+        total = 0
+        for option in site.choice.options():
+            inner = [
+                child
+                for child in self.sites.values()
+                if child.conditions[0] and child.conditions[0][-1][0] == site.label
+                and option in child.conditions[0][-1][1]
+            ]
+            total += prod(self._count(child) for child in inner)
+        return total
+
+    def _active(self, options: Mapping[str, Option]) -> dict[str, Option]:
+        kept: dict[str, Option] = {}
+        changed = True
+        while changed:  # a condition may name a label that stands later, so repeat until nothing is added
+            changed = False
+            for label, site in self.sites.items():
+                if label in kept or not site.active(kept):
+                    continue
+                if label not in options:
+                    raise self.missing(label)
+                kept[label] = options[label]
+                changed = True
+        return {label: kept[label] for label in self.sites if label in kept}
+
+    def _reaching(self, label: str, option: Option, base: Mapping[str, Option]) -> dict[str, Option]:
+        options = dict(base)
+        options[label] = option
+        for above, legal in self.sites[label].conditions[0]:
+            options[above] = legal[-1]
+        return options
+
+    def _known(self) -> str:
+        labels = [repr(label) for label in self.sites]
+        return ", ".join(labels[:12]) + (f", ... ({len(labels) - 12} more)" if len(labels) > 12 else "")
+
+
+def condition_of(root: nn.Module, path: str) -> Condition:
+    """What must be chosen for the module at `path` to run: one entry per choice above it."""
+    parts = path.split(".") if path else []
+    condition: list[tuple[str, tuple[Option, ...]]] = []
+    module = root
+    for part in parts:
+        if isinstance(module, Choice):
+            legal = module.requires(part)
+            if legal is not None:
+                condition.append((module.label, legal))
+        module = getattr(module, part)
+    return tuple(condition)

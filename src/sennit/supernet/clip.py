@@ -1,0 +1,66 @@
+"""Gradient clipping with a stated order of summation.
+
+`torch.nn.utils.clip_grad_norm_` stacks norms and takes the norm of the stack, whose order of summation is the
+kernel's. Across workers the norms arrive separately, so the order must be ours: a left fold over sorted names,
+in float64, of the squares of the float32 norms (DESIGN section 1, rule 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sennit.errors import RecipeError
+
+EPSILON = 1e-6
+"""As in `clip_grad_norm_`."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """`none`, `global:X` (one norm for the whole subnet) or `layer:X` (one norm per group)."""
+
+    kind: Literal["none", "global", "layer"]
+    limit: float = math.inf
+
+    @staticmethod
+    def parse(text: str) -> Clip:
+        kind, _, number = text.partition(":")
+        try:
+            if text == "none":
+                return Clip("none")
+            if kind in ("global", "layer") and float(number) > 0:
+                return Clip(kind, float(number))  # type: ignore[arg-type]
+        except ValueError:
+            pass
+        raise RecipeError(f"clip must be 'none', 'global:X' or 'layer:X' with X > 0, got {text!r}")
+
+
+def grad_norm(grad: Tensor) -> float:
+    """Float32 norm of one gradient, as a Python float."""
+    return float(torch.linalg.vector_norm(grad.float()))
+
+
+def fold_norms(norms: Mapping[str, float]) -> float:
+    """Norm of all gradients together, from the norm of each, by sorted name."""
+    total = 0.0
+    for name in sorted(norms):
+        total += norms[name] * norms[name]
+    return math.sqrt(total)
+
+
+def factor(limit: float, norm: float) -> float:
+    """What to multiply gradients with so that `norm` becomes at most `limit`; 1.0 leaves them alone."""
+    return min(1.0, limit / (norm + EPSILON))
+
+
+def scale_(grads: Mapping[str, Tensor], by: float) -> None:
+    """Multiply in place. A NaN factor is applied too: it must not pass unseen."""
+    if by != 1.0:
+        for grad in grads.values():
+            grad.mul_(by)

@@ -1,0 +1,81 @@
+"""The state in which a step runs: its random key, autocast, kernel flags. Entered step by step.
+
+`keyed_rng(task, j)` opens it in a plain loop; a pipeline worker opens the same object per task. A step looks
+at `current()`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sennit.supernet.keys import key_for, mix, seed_generators
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What every step of one micro-batch has in common.
+
+    Attributes:
+        key: key of (seed, seq id, micro-batch).
+        precision: "fp32", "tf32" or "bf16" (autocast).
+        device: where the steps run.
+    """
+
+    key: int
+    precision: str
+    device: torch.device
+
+    @staticmethod
+    def of(seed: int, seq_id: int, micro_batch: int, precision: str, device: torch.device) -> StepContext:
+        return StepContext(key_for(seed, "step", seq_id, micro_batch), precision, device)
+
+    def enter(self, step_key: int) -> None:
+        """Seed all generators for the step with this key (`name_key` of its name)."""
+        seed_generators(mix(self.key, step_key), self.device)
+
+    def autocast(self) -> Any:
+        """Autocast for one step. No cast cache: a cast of a weight must not outlive the step."""
+        if self.precision != "bf16":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+
+
+_current: list[StepContext] = []
+
+
+def current() -> StepContext | None:
+    return _current[-1] if _current else None
+
+
+@contextmanager
+def step_context(context: StepContext) -> Iterator[None]:
+    _current.append(context)
+    try:
+        yield
+    finally:
+        _current.pop()
+
+
+def set_kernel_flags(precision: str, *, deterministic: bool = True) -> None:
+    """Choose kernels for the whole process.
+
+    Deterministic kernels (torch, cuDNN, cuBLAS), no autotuning, TF32 only where the recipe says so, and no
+    fast path of `nn.MultiheadAttention`, which in eval mode is another kernel than the exported program's.
+    Memory that an operator leaves unwritten is not filled: no result may depend on it, and filling costs time.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.mha.set_fastpath_enabled(False)
