@@ -83,7 +83,7 @@ def initialise(
                 reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
                 if callable(reset):
                     reset()
-    final = canonical_names(space)
+    final = {id(memory[original]): name for original, name in names.items() if original in memory}
     for owner_path, owner in space.named_modules():
         for kind, table in (("parameter", owner._parameters), ("buffer", owner._buffers)):
             for attribute, tensor in table.items():

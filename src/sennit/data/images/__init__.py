@@ -1,0 +1,1 @@
+"""Image sets: digits, MNIST-5k, Fashion-MNIST, CIFAR-10."""

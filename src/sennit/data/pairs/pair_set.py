@@ -1,0 +1,108 @@
+"""`PairSet`: token pairs as a map-style dataset, for any source of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from sennit.data.pairs.bleu import bleu
+from sennit.data.pairs.buckets import Buckets
+from sennit.data.pairs.decode import BOS, EOS, greedy
+from sennit.data.splits import keyed_order
+
+DECODE_ROWS = 32
+"""Sentences that are decoded together."""
+
+
+class PairSet(Dataset[Any]):
+    """`(x, y)` with x = (source, target so far) and y = target, all int64 token numbers.
+
+        source  s1 s2 s3 eos        what the encoder reads
+        target  bos t1 t2           what the decoder reads
+        y       t1  t2 eos          what it should say, position by position
+
+    A batch has all three padded with 0 to one length, (rows, length).
+
+    Args:
+        sources, targets: token numbers of each sentence, without bos and eos.
+        references: the targets as text.
+        text: token numbers of an output to text.
+        lengths, rows_multiple: see `Buckets`.
+        score_samples: how many sentences `score` translates.
+        sha256: hash of the content that this set was made from.
+
+    Attributes:
+        left_out: number of pairs longer than the longest length; they are not in the set.
+        signature: sacrebleu's, of the last `score`; empty before.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        references: Sequence[str],
+        text: Callable[[list[int]], str],
+        *,
+        lengths: Sequence[int],
+        rows_multiple: int,
+        score_samples: int,
+        sha256: str,
+    ) -> None:
+        sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+        kept = [i for i, size in enumerate(sizes) if size <= max(lengths, default=0)]
+        self.sources = [[*sources[i], EOS] for i in kept]
+        self.targets = [[*targets[i], EOS] for i in kept]
+        self.references = [references[i] for i in kept]
+        self.left_out = len(sizes) - len(kept)
+        self.text = text
+        self.buckets = Buckets(lengths, rows_multiple, [sizes[i] for i in kept])
+        self.score_samples = score_samples
+        self.sha256 = sha256
+        self.signature = ""
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        target = self.targets[index]
+        return (torch.tensor(self.sources[index]), torch.tensor([BOS, *target[:-1]])), torch.tensor(target)
+
+    def collate(self, samples: Sequence[tuple[tuple[Tensor, Tensor], Tensor]]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Samples, padded to the length of their bucket: x = (source, target so far) and y, each (rows, length)."""
+        length = self.buckets.length_of(max(max(len(source), len(y)) for (source, _), y in samples))
+        source, so_far, wanted = (torch.zeros(len(samples), length, dtype=torch.int64) for _ in range(3))
+        for row, ((s, t), y) in enumerate(samples):
+            source[row, : len(s)] = s
+            so_far[row, : len(t)] = t
+            wanted[row, : len(y)] = y
+        return (source, so_far), wanted
+
+    def batch(self, seq_id: int, batch_size: int, seed: int) -> list[int]:
+        """Samples of the batch of subnet `seq_id`, at most `batch_size` tokens; see `Buckets.batch`."""
+        return self.buckets.batch(seq_id, batch_size, seed)
+
+    def score(self, network: Callable[..., Tensor], device: torch.device | str = "cpu") -> dict[str, float]:
+        """BLEU of greedy translations of `score_samples` sentences, the same ones for every network.
+
+        Args:
+            network: `(source, target so far)` to logits (rows, length, vocabulary); in eval mode.
+            device: where it runs.
+
+        Returns:
+            `{"bleu": 0 .. 100}`.
+        """
+        picked = keyed_order(len(self), "score")[: self.score_samples]
+        picked.sort(key=lambda i: len(self.sources[i]))  # neighbours need little padding
+        outputs: list[str] = []
+        for start in range(0, len(picked), DECODE_ROWS):
+            rows = [self.sources[i] for i in picked[start : start + DECODE_ROWS]]
+            source = torch.zeros(len(rows), self.buckets.length_of(max(map(len, rows))), dtype=torch.int64)
+            for row, tokens in enumerate(rows):
+                source[row, : len(tokens)] = torch.tensor(tokens)
+            outputs += [self.text(out) for out in greedy(network, source.to(device), self.buckets.lengths)]
+        value, self.signature = bleu(outputs, [self.references[i] for i in picked])
+        return {"bleu": value}

@@ -1,0 +1,226 @@
+"""`Evaluator`: the metrics of one network of a trained supernet, always the same for the same recipe and weights.
+
+A network is frozen out of the supernet, its BatchNorm statistics are re-estimated (those of the supernet are a
+mixture over all subnets: Bender et al. 2018 section 3.4, Guo et al. 2020 section 3.4), and it runs over held-out
+samples. It never touches the supernet, the stream of training batches, or a generator of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from sennit.errors import SpaceError, UserError
+from sennit.explore.frozen import FrozenNetwork, freeze, freeze_program
+from sennit.explore.heldout import held_out, recalibration
+from sennit.explore.metrics import MODES, Mode, accuracy_of, count_flops, count_parameters, on_meta, one_sample
+from sennit.explore.state import quiet
+from sennit.program.template import map_tree
+from sennit.space.choice import Arch
+from sennit.space.model_space import ModelSpace, as_call
+from sennit.supernet.edge import settled
+from sennit.supernet.keys import key_for
+
+if TYPE_CHECKING:
+    from sennit.recipe import Recipe
+
+Network = Callable[..., Any]
+"""A frozen network, or an exported one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a network is measured on. Everything here may change the numbers."""
+
+    split: str = "valid"
+    """Split of the data set."""
+    samples: int | None = None
+    """How many held-out samples; None for all."""
+    batch_size: int | None = None
+    """Rows per forward; None for the recipe's."""
+    recalibrate: int = 8
+    """Training batches to re-estimate BatchNorm statistics with; 0 keeps those of the supernet."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("samples", 1), ("batch_size", 1), ("recalibrate", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise UserError(f"evaluation: {name} must be at least {low}, got {value}")
+
+
+class Evaluator:
+    """Evaluates networks of one recipe, all on the same samples.
+
+    Args:
+        recipe: data, loss, seed and precision are taken from it.
+        rule: what to measure on.
+        device: where the model lives.
+    """
+
+    def __init__(
+        self, recipe: Recipe, rule: Evaluation = Evaluation(), device: torch.device | str = "cpu"
+    ) -> None:
+        self.recipe, self.rule, self.device = recipe, rule, torch.device(device)
+
+    # -- data, loaded once
+
+    @cached_property
+    def dataset(self) -> Any:
+        return self.recipe.built.dataset(self.rule.split)
+
+    @cached_property
+    def batches(self) -> list[Any]:
+        """Held-out `(x, y)`."""
+        size = self.rule.batch_size or self.recipe.batch_size
+        return held_out(self.dataset, size, self.rule.samples, self.recipe.seed, self.device)
+
+    @cached_property
+    def recalibration_inputs(self) -> list[Any]:
+        train = self.recipe.built.batches
+        return recalibration(train.dataset, train.batch_size, self.rule.recalibrate, self.recipe.seed, self.device)
+
+    # -- what can be measured
+
+    @property
+    def modes(self) -> dict[str, Mode]:
+        """Direction of each metric that is known to have one."""
+        return {**MODES, **getattr(self.dataset, "modes", {})}
+
+    @property
+    def default_objective(self) -> str:
+        return "accuracy" if accuracy_of(self.recipe.built.loss_function) else "loss"
+
+    # -- one network
+
+    def canonical(self, model: ModelSpace, arch: Arch) -> dict[str, Any]:
+        """The arch without choices that have no say in the network."""
+        args, kwargs = as_call(self.batches[0][0])
+        return model.program(arch, *args, **kwargs).arch
+
+    def freeze(self, model: ModelSpace, arch: Arch, *, copy_parameters: bool = False) -> FrozenNetwork:
+        """The network of `arch` in eval mode, with the statistics of the supernet."""
+        x, precision = self.batches[0][0], self.recipe.precision
+        return freeze(model, arch, x, copy_parameters=copy_parameters, precision=precision).eval()
+
+    def costs(self, model: ModelSpace, arch: Arch) -> dict[str, int]:
+        """`parameters`, and `flops` of one sample: what is known of a network before it is evaluated."""
+        x = one_sample(self.batches[0][0])
+        args, kwargs = as_call(x)
+        program = model.program(arch, *args, **kwargs)
+        empty = freeze_program(model.recordings.skeleton, program, copy_parameters=False).eval()
+        with self._quiet("flops"):
+            try:
+                flops = count_flops(empty, on_meta(x))
+            except (NotImplementedError, RuntimeError):  # a step that needs data
+                flops = count_flops(self.freeze(model, arch), x)
+        return {"parameters": count_parameters(empty), "flops": flops}
+
+    def recalibrate(self, network: FrozenNetwork) -> None:
+        """Re-estimate BatchNorm statistics: averages over training batches, each with the same weight.
+
+        Nothing is done if the network has no such layer, or the rule says 0 batches.
+        """
+        training = network.training
+        network.train()
+        norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+        if norms and self.rule.recalibrate:
+            momenta = [m.momentum for m in norms]
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None  # cumulative average
+            with self._quiet("recalibrate"):
+                for x in self.recalibration_inputs:
+                    run(network, x)
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+        network.train(training)
+
+    def measure(self, network: Network) -> dict[str, float]:
+        """`loss` (mean per term), `accuracy` if the loss has one, and what the data set's `score` returns.
+
+        Args:
+            network: in eval mode; frozen or exported.
+
+        Raises:
+            UserError: `score` returned something else than numbers by name.
+        """
+        function = self.recipe.built.loss_function
+        count_right = accuracy_of(function)
+        total, terms, right, of = 0.0, 0, 0, 0
+        with self._quiet("measure"):
+            for x, y in self.batches:
+                output = run(network, x)
+                loss, n = function(output, y)
+                total, terms = total + float(loss), terms + int(n)
+                if count_right is not None:
+                    hits, among = count_right(output, y)
+                    right, of = right + int(hits), of + int(among)
+            metrics: dict[str, float] = {}
+            if count_right is not None:
+                metrics["accuracy"] = right / max(of, 1)
+            metrics["loss"] = total / max(terms, 1)
+            score = getattr(self.dataset, "score", None)
+            if score is not None:
+                metrics.update(_numbers(score(network, self.device)))
+        return metrics
+
+    def evaluate(self, model: ModelSpace, arch: Arch) -> dict[str, float]:
+        """All metrics of `arch`, with re-estimated statistics."""
+        return {**self.measure(self.prepared(model, arch)), **self.costs(model, arch)}
+
+    def prepared(self, model: ModelSpace, arch: Arch, *, copy_parameters: bool = False) -> FrozenNetwork:
+        """The network of `arch` as it is evaluated and exported: eval mode, re-estimated statistics."""
+        network = self.freeze(model, arch, copy_parameters=copy_parameters)
+        self.recalibrate(network)
+        return network
+
+    def outputs(self, network: Network) -> list[Any]:
+        """What the network returns for each held-out batch."""
+        with self._quiet("measure"):
+            return [run(network, x) for x, _ in self.batches]
+
+    def _quiet(self, purpose: str) -> AbstractContextManager[None]:
+        recipe = self.recipe
+        key = key_for(recipe.seed, "evaluate " + purpose)
+        return quiet(key, self.device, recipe.threads, recipe.precision, not recipe.allow_nondeterministic)
+
+
+def evaluate(
+    recipe: Recipe, model: nn.Module, arch: Arch, rule: Evaluation = Evaluation(), device: torch.device | str = "cpu"
+) -> dict[str, float]:
+    """All metrics of the network `arch` of a trained supernet: `accuracy`, `loss`, `parameters`, `flops`, ...
+
+    Raises:
+        ArchError: an arch that the space does not have.
+        UserError: no such held-out data.
+    """
+    return Evaluator(recipe, rule, device).evaluate(as_space(model), arch)
+
+
+def as_space(model: nn.Module) -> ModelSpace:
+    """`model`, which must be a space."""
+    if not isinstance(model, ModelSpace):
+        raise SpaceError(f"a trained sennit.ModelSpace is needed here (recipe.build_model()), got {type(model).__name__}")
+    return model
+
+
+def run(network: Network, x: Any) -> Any:
+    """The output for input `x`, contiguous, so that a loss sees the same strides whatever made it."""
+    args, kwargs = as_call(x)
+    return map_tree(lambda t: settled(t) if isinstance(t, Tensor) else t, network(*args, **kwargs))
+
+
+def _numbers(score: Any) -> dict[str, float]:
+    if not isinstance(score, dict):
+        raise UserError(f"a data set's score(network, device) must return numbers by name, got {score!r:.120}")
+    try:
+        return {str(name): float(value) for name, value in score.items()}
+    except (TypeError, ValueError):
+        raise UserError(f"a data set's score(network, device) must return numbers by name, got {score!r:.120}") from None

@@ -1,0 +1,59 @@
+"""`CpuStore`: slots of a CPU worker are the host store itself; nothing is copied."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from sennit.memory.store import MICRO, USE, VERSION, GroupStep, HostStore
+
+
+class CpuStore:
+    """A worker's view of the host store on the CPU.
+
+    Args:
+        host: shared with all workers of this host.
+    """
+
+    def __init__(self, host: HostStore) -> None:
+        self.host = host
+        self.leaves: dict[tuple[str, int], dict[str, nn.Parameter]] = {}
+        self.steps: dict[tuple[str, int], GroupStep] = {}
+
+    def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
+        """Leaves over the group's bytes; always the same objects for the same slot."""
+        return self._leaves(group, self.host.slot_of(group, version))
+
+    def _leaves(self, group: str, slot: int) -> dict[str, nn.Parameter]:
+        known = self.leaves.get((group, slot))
+        if known is None:
+            trains = group not in self.host.frozen
+            views = self.host.views[group][slot]
+            known = {name: nn.Parameter(view, requires_grad=trains) for name, view in views.items()}
+            self.leaves[group, slot] = known
+        return known
+
+    def seen(self, group: str, version: int) -> int:
+        return int(self.host.words[group][self.host.slot_of(group, version)][VERSION])
+
+    def buffers(self, group: str) -> dict[str, Tensor]:
+        return self.host.views[group][0]
+
+    def move(self, group: str, word: tuple[int, int, int]) -> None:
+        words = self.host.words[group][0]
+        # in this order no half-written word equals one that somebody still waits for
+        words[USE], words[MICRO], words[VERSION] = word[2], word[1], word[0]
+
+    def constant(self, name: str) -> Tensor:
+        return self.host.constant_views[name]
+
+    def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
+        slot = self.host.slot_of(group, version)
+        if group in self.host.delayed:
+            before = self.host.views[group][self.host.slot_of(group, version - 1)]
+            for name, tensor in self.host.views[group][slot].items():
+                tensor.copy_(before[name])
+        step = self.steps.get((group, slot))
+        if step is None:
+            step = self.steps[group, slot] = GroupStep(self.host, self._leaves(group, slot), self.host.state_views[group])
+        step(grads, lr)
+        self.host.publish(group, version)

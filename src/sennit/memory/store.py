@@ -1,0 +1,267 @@
+"""`HostStore`: the supernet, once per host, in shared memory that every worker of the host sees.
+
+The memory is anonymous and shared by inheritance, so it has no name that a killed process could leave behind.
+A worker reads a group where it lies, runs the optimizer step there and publishes the new version by writing the
+group's version word last. Under `delayed:K` an always-shared group has K slots, version v in slot v mod K.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sennit.memory.layout import Layout, Region
+from sennit.program.groups import Group, Groups
+from sennit.space.names import non_persistent, unique_tensors
+from sennit.supernet.optim import make_optimizer, state_keys
+from sennit.supernet.sync import Shared
+
+VERSION, MICRO, USE = 0, 1, 2
+"""Words of a header: seq id of the last subnet included; for buffers also micro-batch and use. -1 at first."""
+
+
+class HostStore:
+    """All state of a supernet in one shared block.
+
+    Args:
+        skeleton: the space without memory.
+        groups: its groups.
+        always: names of always-shared groups, for the slots of `delayed:K`.
+        optimizer, arguments: as in the recipe.
+    """
+
+    def __init__(
+        self, skeleton: nn.Module, groups: Groups, always: frozenset[str], shared: Shared,
+        optimizer: str, arguments: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.groups, self.shared = groups, shared
+        self.optimizer_name, self.optimizer_arguments = optimizer, dict(arguments)
+        self.delayed = {g for g in always if shared.kind == "delayed" and groups.by_name[g].kind == "parameters"}
+        self.frozen = {g for g in always if shared.kind == "frozen"}
+        self.hidden = non_persistent(skeleton)
+        tensors = unique_tensors(skeleton)
+        self.keys = state_keys(optimizer, arguments)
+        self.counts_steps = optimizer != "sgd"
+        layout = Layout()
+        self.slots: dict[str, list[Region]] = {}
+        self.state: dict[str, Region] = {}
+        self.waiting: dict[str, list[Region]] = {}
+        self.before: dict[str, Region] = {}
+        scalar = torch.empty((), dtype=torch.float32, device="meta")
+        flag = torch.empty((), dtype=torch.uint8, device="meta")
+        for group in groups.all:
+            members = [(name, tensors[name]) for name in group.names]
+            copies = shared.lag if group.name in self.delayed else 1
+            self.slots[group.name] = [layout.region(members) for _ in range(copies)]
+            if group.kind == "buffers":
+                self.before[group.name] = layout.region(members)
+                continue
+            if group.name in self.frozen:
+                continue
+            entries = [(f"{name}.{key}", tensors[name]) for name in group.names for key in self.keys]
+            entries += [(f"{name}.step", scalar) for name in group.names if self.counts_steps]
+            entries += [(f"{name}.stepped", flag) for name in group.names]
+            self.state[group.name] = layout.region(entries)
+            if group.name in self.delayed:
+                flags = [(f"{name}.given", flag) for name in group.names]
+                self.waiting[group.name] = [layout.region([*members, *flags]) for _ in range(shared.lag)]
+        held = {name for group in groups.all for name in group.names}
+        self.constants = layout.region([(n, t) for n, t in tensors.items() if n not in held])
+        self.memory = mmap.mmap(-1, max(layout.size, mmap.PAGESIZE))
+        self.views: dict[str, list[dict[str, Tensor]]] = {
+            name: [region.views(self.memory) for region in regions] for name, regions in self.slots.items()
+        }
+        self.state_views = {name: region.views(self.memory) for name, region in self.state.items()}
+        self.waiting_views = {name: [r.views(self.memory) for r in rs] for name, rs in self.waiting.items()}
+        self.constant_views = self.constants.views(self.memory)
+        self.words: dict[str, list[np.ndarray]] = {
+            name: [region.words(self.memory) for region in regions] for name, regions in self.slots.items()
+        }
+        self.waiting_words = {name: [r.words(self.memory) for r in rs] for name, rs in self.waiting.items()}
+        for words in [*self.words.values(), *self.waiting_words.values()]:
+            for word in words:
+                word[:3] = -1
+        self.latest = {name: self.words[name][0][3:4] for name in self.delayed}
+        for word in self.latest.values():
+            word[0] = -1
+
+    # -- where things are
+
+    def slot_of(self, group: str, version: int) -> int:
+        return version % self.shared.lag if group in self.delayed else 0
+
+    def version(self, group: str) -> int:
+        """The newest version of a parameter group."""
+        return int(self.latest[group][0]) if group in self.delayed else int(self.words[group][0][VERSION])
+
+    def holds(self, group: str, version: int) -> bool:
+        """Whether `version` of a parameter group can be read now."""
+        return int(self.words[group][self.slot_of(group, version)][VERSION]) == version
+
+    def home(self, name: str) -> Tensor:
+        """Memory of a tensor at version -1, for `initialise`."""
+        group = self.groups.of_name.get(name)
+        if group is None:
+            return self.constant_views[name]
+        return self.views[group.name][self.slot_of(group.name, -1)][name]
+
+    def current(self, group: str) -> dict[str, Tensor]:
+        """Tensors of the newest version."""
+        return self.views[group][self.slot_of(group, self.version(group)) if group in self.delayed else 0]
+
+    # -- the step
+
+    def publish(self, group: str, version: int) -> None:
+        """Make `version` visible: the word is written after the bytes."""
+        self.words[group][self.slot_of(group, version)][VERSION] = version
+        if group in self.delayed:
+            self.latest[group][0] = version
+
+    def keep_gradient(self, group: str, seq_id: int, grads: Mapping[str, Tensor | None]) -> None:
+        """Let the (clipped) gradient of `seq_id` wait in shared memory."""
+        k = seq_id % self.shared.lag
+        views = self.waiting_views[group][k]
+        for name in self.groups.by_name[group].names:
+            grad = grads.get(name)
+            views[f"{name}.given"].fill_(grad is not None)
+            if grad is not None:
+                views[name].copy_(grad)
+        self.waiting_words[group][k][VERSION] = seq_id
+
+    def kept_gradient(self, group: str, seq_id: int) -> dict[str, Tensor] | None:
+        """The gradient of `seq_id` that waits, or None if it is not there."""
+        k = seq_id % self.shared.lag
+        if int(self.waiting_words[group][k][VERSION]) != seq_id:
+            return None
+        views = self.waiting_views[group][k]
+        return {n: views[n] for n in self.groups.by_name[group].names if bool(views[f"{n}.given"])}
+
+    # -- whole state
+
+    def weights(self) -> dict[str, Tensor]:
+        """Newest version of every tensor by canonical name, buffers of all kinds included."""
+        found = dict(self.constant_views)
+        for group in self.groups.all:
+            found.update(self.current(group.name))
+        return dict(sorted(found.items()))
+
+    def hashed_weights(self) -> dict[str, Tensor]:
+        return {name: t for name, t in self.weights().items() if name not in self.hidden}
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """`parameter.key` to tensor, for parameters that have stepped, and gradients that wait."""
+        found: dict[str, Tensor] = {}
+        keys = (*self.keys, "step") if self.counts_steps else self.keys
+        for group, views in self.state_views.items():
+            for name in self.groups.by_name[group].names:
+                if bool(views[f"{name}.stepped"]):
+                    found.update({f"{name}.{key}": views[f"{name}.{key}"] for key in keys})
+        for group, words in self.waiting_words.items():
+            newest = self.version(group)
+            for word in words:
+                seq_id = int(word[VERSION])
+                if seq_id > newest:
+                    waiting = self.kept_gradient(group, seq_id) or {}
+                    found.update({f"{name}.pending.{seq_id}": grad for name, grad in waiting.items()})
+        return found
+
+    def versions(self) -> dict[str, list[int]]:
+        """Words of every group, for a checkpoint."""
+        found: dict[str, list[int]] = {}
+        for group in self.groups.all:
+            if group.name in self.delayed:
+                newest = self.version(group.name)
+                kept = [int(w[VERSION]) for w in self.waiting_words[group.name] if int(w[VERSION]) > newest]
+                found[group.name] = [newest, *sorted(kept)]
+            else:
+                found[group.name] = [int(n) for n in self.words[group.name][0][:3]]
+        return found
+
+    def restore(
+        self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], versions: Mapping[str, list[int]]
+    ) -> None:
+        """Put a checkpoint's state in place."""
+        for name, tensor in self.constant_views.items():
+            tensor.copy_(weights[name])
+        for group in self.groups.all:
+            words = versions[group.name]
+            newest = words[0]
+            if group.name in self.delayed:
+                for word in self.words[group.name]:
+                    word[:3] = -2  # no version there
+                self.words[group.name][self.slot_of(group.name, newest)][VERSION] = newest
+                self.latest[group.name][0] = newest
+                for seq_id in words[1:]:
+                    grads = {name: optimizer.get(f"{name}.pending.{seq_id}") for name in group.names}
+                    self.keep_gradient(group.name, seq_id, grads)
+            else:
+                self.words[group.name][0][:3] = words
+            for name, tensor in self.current(group.name).items():
+                tensor.copy_(weights[name])
+        for group, views in self.state_views.items():
+            for name in self.groups.by_name[group].names:
+                keys = [key for key in (*self.keys, "step") if f"{name}.{key}" in optimizer]
+                stepped = bool(keys)
+                views[f"{name}.stepped"].fill_(stepped)
+                for key in keys:
+                    views[f"{name}.{key}"].copy_(optimizer[f"{name}.{key}"])
+
+    # -- buffers before a subnet, to take its forward back
+
+    def remember_buffers(self, group: str) -> None:
+        """Copy a buffer group aside, before a new subnet writes it."""
+        self.before[group].bytes(self.memory).copy_(self.slots[group][0].bytes(self.memory))
+
+    def take_back(self, group: str, seq_id: int) -> bool:
+        """Undo what subnet `seq_id` wrote into a buffer group. False if that is no longer possible."""
+        word = self.words[group][0]
+        if int(word[VERSION]) < seq_id:
+            return True
+        if int(word[VERSION]) > seq_id or int(self.before[group].words(self.memory)[VERSION]) >= seq_id:
+            return False
+        self.slots[group][0].bytes(self.memory).copy_(self.before[group].bytes(self.memory))
+        return True
+
+    def group(self, name: str) -> Group:
+        return self.groups.by_name[name]
+
+
+class GroupStep:
+    """The optimizer step of one group: torch's own optimizer on the group's tensors where they lie.
+
+    Args:
+        parameters: leaf per name; their data is stepped in place.
+        state: `name.key` views; `name.stepped` tells whether the state exists.
+    """
+
+    def __init__(
+        self, store: HostStore, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
+    ) -> None:
+        self.parameters, self.state = parameters, state
+        self.keys = (*store.keys, "step") if store.counts_steps else store.keys
+        self.optimizer = make_optimizer(store.optimizer_name, store.optimizer_arguments, parameters.items(), 0.0)
+
+    def __call__(self, grads: Mapping[str, Tensor], lr: float) -> None:
+        """Step the parameters that have a gradient."""
+        self.optimizer.param_groups[0]["lr"] = lr
+        for name, parameter in self.parameters.items():
+            parameter.grad = grads.get(name)
+            stepped = bool(self.state[f"{name}.stepped"])
+            self.optimizer.state[parameter] = (
+                {key: self.state[f"{name}.{key}"] for key in self.keys} if stepped else {}
+            )
+        self.optimizer.step()
+        for name, parameter in self.parameters.items():
+            if parameter.grad is None:
+                continue
+            parameter.grad = None
+            if not bool(self.state[f"{name}.stepped"]):
+                for key in self.keys:
+                    self.state[f"{name}.{key}"].copy_(self.optimizer.state[parameter][key])
+                self.state[f"{name}.stepped"].fill_(1)
+        self.optimizer.state.clear()

@@ -1,0 +1,118 @@
+"""`Plan`: which worker runs which step. A pure function of the plan epoch.
+
+A plan speaks of *blocks*: a choice block (whatever candidate is chosen there) or a step outside of choices. A
+static plan cuts the list of blocks once; a file of cuts cuts it anew for every subnet. Every change of
+ownership starts at a seq id (`PlanEpoch`), so that all workers agree on it without talking.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sennit.errors import UserError
+
+FORMAT = "sennit.cuts/1"
+
+
+class Plan(Protocol):
+    """Maps steps to workers."""
+
+    workers: int
+    per_micro_batch: bool
+    """Whether `worker` depends on the micro-batch (replication)."""
+
+    def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
+        """The worker that runs the steps of `block` for this subnet and micro-batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlanEpoch:
+    """A plan and the first subnet it holds for."""
+
+    starts_at_seq_id: int
+    plan: Plan
+
+
+class Plans:
+    """The plan in force for each subnet."""
+
+    def __init__(self, epochs: Sequence[PlanEpoch]) -> None:
+        assert epochs and epochs[0].starts_at_seq_id <= 0
+        self.epochs = sorted(epochs, key=lambda e: e.starts_at_seq_id)
+        self.starts = [e.starts_at_seq_id for e in self.epochs]
+        self.workers = max(e.plan.workers for e in self.epochs)
+
+    def at(self, seq_id: int) -> Plan:
+        return self.epochs[bisect_right(self.starts, seq_id) - 1].plan
+
+    def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
+        return self.at(seq_id).worker(seq_id, micro_batch, block)
+
+
+class CutsPlan:
+    """Contiguous stretches of blocks, by cuts that may differ from subnet to subnet.
+
+        blocks   stem  blocks.0  blocks.1  blocks.2  head
+        cuts [2, 4]:   worker 0 | worker 1          | worker 2
+
+    Args:
+        blocks: all blocks in program order.
+        cuts: for each subnet (cyclically) the sorted positions at which the next worker begins.
+        workers: number of workers; a cut list has `workers - 1` entries.
+    """
+
+    per_micro_batch = False
+
+    def __init__(self, blocks: Sequence[str], cuts: Sequence[Sequence[int]], workers: int) -> None:
+        self.blocks = list(blocks)
+        self.position = {block: i for i, block in enumerate(blocks)}
+        self.cuts = [list(c) for c in cuts]
+        self.workers = workers
+        for i, c in enumerate(self.cuts):
+            if len(c) != workers - 1 or c != sorted(c) or (c and not 0 <= c[0] <= c[-1] <= len(blocks)):
+                raise UserError(
+                    f"cuts[{i}] = {c} does not fit: {workers} workers need {workers - 1} sorted cuts between 0 and "
+                    f"{len(blocks)} (number of blocks)"
+                )
+
+    def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
+        position = self.position.get(block)
+        if position is None:
+            raise UserError(f"the plan has no block {block!r}; it was made for another space")
+        return bisect_right(self.cuts[seq_id % len(self.cuts)], position)
+
+    @property
+    def static(self) -> bool:
+        return len(self.cuts) == 1
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, "workers": self.workers, "blocks": self.blocks, "cuts": self.cuts})
+
+
+def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
+    """Read a file of cuts: `{"format": "sennit.cuts/1", "cuts": [[2, 4], [1, 4], ...]}`.
+
+    Raises:
+        UserError: unreadable, another format, cuts that do not fit, or made for other blocks.
+    """
+    try:
+        held = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the plan {path}: {error}") from error
+    if not isinstance(held, dict) or held.get("format") != FORMAT or not held.get("cuts"):
+        raise UserError(f"the plan {path} must be JSON with \"format\": \"{FORMAT}\" and a non-empty list \"cuts\"")
+    named = held.get("blocks")
+    if named is not None and list(named) != list(blocks):
+        raise UserError(f"the plan {path} was made for {len(named)} blocks, the space has {len(blocks)}: {blocks[:8]}...")
+    try:
+        return CutsPlan(blocks, held["cuts"], workers)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except TypeError as error:
+        raise UserError(f"{path}: cuts must be a list of lists of integers") from error

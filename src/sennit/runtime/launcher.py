@@ -1,0 +1,353 @@
+"""The launcher: starts one process per worker, lets them run to the next cut, and hears what they say.
+
+It decides nothing about order. It hands out the stream of a learning sampler, raises the limit up to which
+subnets may run, and writes a checkpoint when all workers have finished everything below it:
+
+    limit 50 ─▶ workers run 0..49 ─▶ "cut" from each ─▶ checkpoint ─▶ limit 100 ─▶ ...
+
+A worker that raises or dies ends the run: all others are killed at once and one message is given. A worker
+whose launcher dies is killed by the kernel; shared memory is anonymous; so nothing can be left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sennit.data.loader import die_with_parent
+from sennit.errors import NanLossError, RunError, UserError
+from sennit.memory.cpu import CpuStore
+from sennit.runtime.channel import Arena, SharedMemoryChannel
+from sennit.runtime.control import Line, PeerGone
+from sennit.runtime.worker import Share, Worker, explain, hear_out
+from sennit.supernet.samplers import Feed, Result
+from sennit.trace.access import AccessLog
+
+KILLED_WAIT_S = 5.0
+"""How long to wait for killed processes to be gone, seconds."""
+
+
+@dataclass
+class Segment:
+    """What workers did up to a cut.
+
+    Attributes:
+        limit: all subnets below are finished.
+        results: losses that became known, by seq id.
+        seconds: from raising the limit to the last worker's cut.
+    """
+
+    limit: int
+    results: list[Result]
+    seconds: float
+
+
+@dataclass
+class _Process:
+    rank: int
+    pid: int
+    line: Line
+    cut: int = -1
+    paused: int | None = None
+    busy: float = 0.0
+    gone: bool = False
+    error: dict[str, Any] | None = None
+
+
+@dataclass
+class Crew:
+    """The worker processes of one run on this host.
+
+    Args:
+        share: what they inherit.
+        logs: the access log, which all workers append to.
+        feed: of a learning sampler; None if workers draw for themselves.
+        on_result: told each subnet's result, in order of seq id.
+    """
+
+    share: Share
+    logs: Path
+    feed: Feed | None = None
+    on_result: Callable[[Result], None] = lambda result: None
+    processes: list[_Process] = field(default_factory=list)
+    results: dict[int, Result] = field(default_factory=dict)
+    nan: tuple[int, int, float] | None = None
+
+    # -- starting and ending
+
+    def start(self) -> None:
+        """Fork the workers."""
+        n = self.share.placement.workers
+        lines: list[dict[int, Line]] = [{} for _ in range(n)]
+        for a in range(n):
+            for b in range(a + 1, n):
+                lines[a][b], lines[b][a] = Line.pair(f"worker {a}", f"worker {b}")
+        arenas = [Arena() for _ in range(n)]
+        ends = [Line.pair("launcher", f"worker {rank}") for rank in range(n)]
+        self.next_result = self.share.start
+        self.next_drawn = self.share.start
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        parent = os.getpid()
+        for rank in range(n):
+            pid = os.fork()
+            if not pid:
+                _child(rank, self.share, lines, arenas, ends, self.logs, parent)
+            self.processes.append(_Process(rank, pid, ends[rank][0]))
+        for rank in range(n):
+            ends[rank][1].close()
+            for line in lines[rank].values():
+                line.close()
+
+    def end(self) -> None:
+        """Tell the workers to stop, and see that they are gone."""
+        for process in self.processes:
+            with contextlib.suppress(PeerGone):
+                process.line.send(("stop",))
+        self._wait(KILLED_WAIT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill whoever is still there."""
+        for process in self.processes:
+            if not process.gone:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+        self._wait(KILLED_WAIT_S)
+        for process in self.processes:
+            process.line.close()
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for process in self.processes:
+                if not process.gone:
+                    with contextlib.suppress(ChildProcessError):
+                        if os.waitpid(process.pid, os.WNOHANG)[0] == 0:
+                            continue
+                    process.gone = True
+            if all(process.gone for process in self.processes):
+                return
+            time.sleep(0.002)
+
+    # -- running
+
+    def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment:
+        """Let all subnets below `limit` run.
+
+        Args:
+            interrupted: whether the user wants to stop; the segment then ends as early as it can.
+
+        Raises:
+            RunError: a worker died.
+            UserError: a worker met bad input.
+            NanLossError: a loss is not finite; the workers have come to rest.
+        """
+        begin = time.perf_counter()
+        first = self.next_result
+        self.broadcast(("limit", limit))
+        pausing = False
+        while True:
+            self.draw(limit)
+            if interrupted() and not pausing:
+                pausing = True
+                self.broadcast(("pause",))
+            self.hear()
+            if pausing and all(p.paused is not None for p in self.processes):
+                limit = min(limit, max(p.paused for p in self.processes if p.paused is not None))
+                for process in self.processes:
+                    process.paused = None
+                self.broadcast(("limit", limit))
+            if self.nan is not None:
+                seq_id, micro_batch, value = self.nan
+                limit = min(limit, seq_id)
+            if all(p.cut >= limit for p in self.processes) and (self.nan or self.next_result >= limit):
+                break
+        done = [self.results.pop(i) for i in range(first, min(limit, self.next_result)) if i in self.results]
+        if self.nan is not None:
+            seq_id, micro_batch, value = self.nan
+            raise NanLossError(f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}", seq_id, micro_batch)
+        return Segment(limit, done, time.perf_counter() - begin)
+
+    @property
+    def busy(self) -> float:
+        """Seconds that workers spent in tasks, all together."""
+        return sum(process.busy for process in self.processes)
+
+    def broadcast(self, message: Any) -> None:
+        for process in self.processes:
+            try:
+                process.line.send(message)
+            except PeerGone:
+                self.lost(process)
+
+    def draw(self, limit: int) -> None:
+        """Draw for the workers, as far as results allow; drawn subnets wait in their mailboxes."""
+        if self.feed is None:
+            return
+        ahead = self.next_result + max(self.share.in_flight, 1) + self.feed.lag
+        while self.next_drawn < min(limit, ahead) and self.feed.ready():
+            arch = self.feed.draw()
+            self.broadcast(("arch", self.next_drawn, arch))
+            self.next_drawn += 1
+
+    def hear(self) -> None:
+        """Take in what workers say; notice the dead."""
+        writing = [p.line for p in self.processes if p.line.out]
+        readable, _, _ = select.select([p.line for p in self.processes], writing, [], 0.1)
+        for process in self.processes:
+            try:
+                process.line.flush()
+                if process.line in readable:
+                    for kind, *rest in process.line.receive():
+                        self.on_message(process, kind, rest)
+            except PeerGone:
+                self.lost(process)
+
+    def on_message(self, process: _Process, kind: str, rest: list[Any]) -> None:
+        if kind == "loss":
+            result = Result(rest[0], rest[1], rest[2])
+            self.results[result.seq_id] = result
+            if self.feed is not None and math.isfinite(result.loss):
+                self.feed.report(result)
+            while self.next_result in self.results:
+                self.on_result(self.results[self.next_result])
+                self.next_result += 1
+        elif kind == "cut":
+            process.cut, process.busy = rest[0], rest[1]
+        elif kind == "paused":
+            process.paused = rest[0]
+        elif kind == "nan":
+            if self.nan is None or rest[0] < self.nan[0]:
+                self.nan = (rest[0], rest[1], rest[2])
+                self.broadcast(("halt", rest[0]))
+        elif kind == "error":
+            process.error = rest[0]
+            self.fail(process)
+
+    def lost(self, process: _Process) -> None:
+        """A worker's line is closed: it said why, or it was killed."""
+        if process.error is None:
+            with contextlib.suppress(ChildProcessError):
+                _, status = os.waitpid(process.pid, 0)
+                process.gone = True
+                reason = (
+                    f"was killed by signal {signal.Signals(os.WTERMSIG(status)).name}"
+                    if os.WIFSIGNALED(status)
+                    else f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+                )
+                process.error = {"kind": "died", "text": reason}
+        self.fail(process)
+
+    def fail(self, process: _Process) -> None:
+        """End everything and raise the one error."""
+        self.kill()
+        error = process.error or {"kind": "died", "text": "ended without a word"}
+        if error["kind"] == "user":
+            raise UserError(error["text"])
+        where = f"worker {process.rank}"
+        if error["kind"] == "died":
+            raise RunError(f"{where} {error['text']}; all workers were stopped")
+        raise RunError(
+            f"{where} failed{error['place']}: {error['text']}\n{error['trace']}\nall workers were stopped"
+        )
+
+
+def _child(
+    rank: int, share: Share, lines: list[dict[int, Line]], arenas: list[Arena], ends: list[tuple[Line, Line]],
+    logs: Path, parent: int,
+) -> None:  # fmt: skip
+    """Life of a forked worker; never returns."""
+    code = 1
+    try:
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for other, table in enumerate(lines):
+            if other != rank:
+                for line in table.values():
+                    line.close()
+        for other, (front, back) in enumerate(ends):
+            front.close()
+            if other != rank:
+                back.close()
+        launcher = ends[rank][1]
+        code = _work(rank, share, lines[rank], arenas, launcher, logs)
+    except BaseException:
+        sys.stderr.write(traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def _work(
+    rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], launcher: Line, logs: Path
+) -> int:
+    from sennit.recipe import use_recipe
+
+    use_recipe(share.recipe)
+    worker: Worker | None = None
+    try:
+        log = AccessLog(logs, rank)
+        if share.placement.device == "cuda":
+            from sennit.runtime.gpu import gpu_worker
+
+            worker = gpu_worker(rank, share, lines, arenas, launcher, log)
+        else:
+            channel = SharedMemoryChannel(rank, lines, arenas)
+            worker = Worker(
+                rank, share, CpuStore(share.host), channel, lines.values(), launcher, log, torch.device("cpu")
+            )
+        hear_out(worker)
+        log.close()
+        return 0
+    except PeerGone:
+        return 1
+    except BaseException as error:
+        _report(launcher, worker, error)
+        return 1
+
+
+def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None:
+    """Tell the launcher, and wait until it has been said."""
+    known = explain(worker, error) if worker is not None else error if isinstance(error, UserError) else None
+    if known is not None:
+        told: dict[str, Any] = {"kind": "user", "text": str(known)}
+    else:
+        place = f" at step {worker.where!r}" if worker is not None and worker.where else ""
+        trace = traceback.format_exception(error)
+        told = {
+            "kind": "raised", "text": f"{type(error).__name__}: {error}", "place": place,
+            "trace": "".join(trace)[-2400:],
+        }  # fmt: skip
+    with contextlib.suppress(PeerGone):
+        launcher.send(("error", told))
+        deadline = time.monotonic() + 2.0
+        while not launcher.flush() and time.monotonic() < deadline:
+            select.select([], [launcher], [], 0.05)
+
+
+def low_water(workers: int, start: int) -> np.ndarray:
+    """Shared counters: the lowest subnet each worker has not finished."""
+    import mmap
+
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    low = np.frombuffer(memory, dtype=np.int64, count=workers)
+    low[:] = start
+    return low

@@ -1,0 +1,110 @@
+"""The pipeline engine: sets up store, plan and workers for a recipe and a placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sennit.errors import UserError
+from sennit.memory.store import HostStore
+from sennit.plan.balance import balanced_cuts
+from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
+from sennit.profile.quick import block_costs, block_order
+from sennit.recipe import Placement, Recipe
+from sennit.runtime.launcher import Crew, low_water
+from sennit.runtime.worker import Gate, Share, Worker
+from sennit.space.initialise import build_on_meta, initialise
+from sennit.supernet.samplers import Feed, Result
+
+
+class Pipeline:
+    """Workers on one host over one store. Used as a context manager; leaving it ends all processes.
+
+    Args:
+        state: `(weights, optimizer, versions)` of a checkpoint, or None to initialise.
+        start: first subnet to run.
+        earlier: results of all subnets before `start`.
+        logs: the access log.
+        gate: replaces the version check; for tests that show what a wrong one does.
+    """
+
+    def __init__(
+        self, recipe: Recipe, placement: Placement, logs: Path, start: int = 0,
+        state: tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, list[int]]] | None = None,
+        earlier: list[Result] | None = None, on_result: Callable[[Result], None] = lambda result: None,
+        gate: Callable[[Worker], Gate] | None = None,
+    ) -> None:  # fmt: skip
+        self.recipe, self.placement = recipe, placement
+        built = recipe.built
+        self.store = HostStore(
+            built.recordings.skeleton, built.groups, built.always[0] | built.always[1], recipe.sharing,
+            recipe.optimizer_name, recipe.optimizer_arguments,
+        )  # fmt: skip
+        if state is None:
+            space = build_on_meta(built.space_factory, recipe.space_args)
+            initialise(space, recipe.seed, lambda name, like: self.store.home(name))
+        else:
+            self.store.restore(*state)
+        self.plans = self.make_plans()
+        feed: Feed | None = None
+        if built.sampler().learning:
+            feed = built.feed()
+            feed.replay(start, list(earlier or []))
+        versions = self.store.versions()
+        in_flight = placement.in_flight or 2 * placement.workers
+        share = Share(
+            built=built, recipe=recipe, placement=placement, plans=self.plans, host=self.store,
+            low=low_water(placement.workers, start), start=start, in_flight=in_flight,
+            words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
+            versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
+            gate=gate,
+        )  # fmt: skip
+        self.crew = Crew(share, logs, feed, on_result)
+
+    def make_plans(self) -> Plans:
+        """The plan: a file of cuts, or balanced from a quick profile."""
+        built, n = self.recipe.built, self.placement.workers
+        blocks = block_order(built)
+        if n > len(blocks):
+            raise UserError(
+                f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"
+            )
+        if self.placement.plan is not None:
+            plan = load_cuts(Path(self.placement.plan), blocks, n)
+        elif n == 1:
+            plan = CutsPlan(blocks, [[]], 1)
+        else:
+            costs = block_costs(built, self.store.home, blocks)
+            plan = CutsPlan(blocks, [balanced_cuts([costs[b] for b in blocks], n)], n)
+        return Plans([PlanEpoch(0, plan)])
+
+    def __enter__(self) -> Pipeline:
+        self.crew.start()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.crew.end()
+        else:
+            self.crew.kill()
+
+    def versions(self) -> dict[str, list[int]]:
+        return self.store.versions()
+
+    def cut_before(self, seq_id: int) -> bool:
+        """Bring the store to the state before subnet `seq_id`, whose forward failed. False if others have gone on."""
+        for group in self.store.groups.all:
+            if group.kind == "parameters" and self.store.version(group.name) >= seq_id:
+                return False
+            if group.kind == "parameters" and group.name in self.store.delayed:
+                kept = self.store.versions()[group.name][1:]
+                if any(x >= seq_id for x in kept):
+                    return False
+        return all(self.store.take_back(g.name, seq_id) for g in self.store.groups.all if g.kind == "buffers")
+
+
+def _word(words: list[int]) -> tuple[int, int, int]:
+    return words[0], words[1], words[2]

@@ -1,0 +1,113 @@
+"""`Subnet`: what one worker knows of one subnet in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sennit.program.cut import Run, cut
+from sennit.program.groups import Groups
+from sennit.program.step import Program
+from sennit.supernet.sync import Sync
+
+Word = tuple[int, int, int]
+"""Version of a buffer group: (seq id, micro-batch, use); (-1, -1, -1) at first."""
+
+UNWRITTEN: Word = (-1, -1, -1)
+
+
+class BufferOrder:
+    """Which word a forward must find in a buffer group: buffers move in (seq id, micro-batch, use) order."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Word] = {}
+
+    def start(self, words: dict[str, Word]) -> None:
+        self.last = dict(words)
+
+    def observe(self, seq_id: int, uses: dict[str, int], micro_batches: int) -> dict[str, Word]:
+        """Subnet `seq_id` writes each group `uses[group]` times per micro-batch. Returns the words before it."""
+        before = {group: self.last.get(group, UNWRITTEN) for group in uses}
+        for group, n in uses.items():
+            self.last[group] = (seq_id, micro_batches - 1, n - 1)
+        return before
+
+
+@dataclass
+class Subnet:
+    """One subnet in flight, as cut by the plan.
+
+    Attributes:
+        runs: all runs of its program; those of this worker are `own`.
+        read_by_run: parameter groups that each run reads, in step order.
+        moved_by_run: `(group, index of use)` of buffer groups that each run writes, in step order.
+        owner: worker that folds and steps each parameter group: the one that runs its first step.
+        users: how many runs use each parameter group.
+        before: word of each buffer group before this subnet.
+        uses: how often a micro-batch writes each buffer group.
+        left: tasks of this worker that have not run.
+        unfinished: parameter groups that this worker still has to step.
+    """
+
+    seq_id: int
+    arch: dict[str, Any]
+    program: Program
+    runs: tuple[Run, ...]
+    own: tuple[Run, ...]
+    read_by_run: dict[int, tuple[str, ...]]
+    moved_by_run: dict[int, tuple[tuple[str, int], ...]]
+    owner: dict[str, int]
+    users: dict[str, int]
+    before: dict[str, Word]
+    uses: dict[str, int]
+    left: int = 0
+    unfinished: set[str] = field(default_factory=set)
+    losses: dict[int, float] = field(default_factory=dict)
+    counts: list[int] | None = None
+
+    @property
+    def done(self) -> bool:
+        return not self.left and not self.unfinished
+
+
+def make_subnet(
+    seq_id: int, program: Program, groups: Groups, kept: frozenset[str], sync: Sync, order: BufferOrder,
+    worker_of: Callable[[str], int], rank: int, micro_batches: int,
+) -> Subnet:  # fmt: skip
+    """Cut a program, note what its runs read and write, and tell `sync` and `order` about it.
+
+    Args:
+        kept: groups that do not train (`shared = "frozen"`).
+        worker_of: the plan, from block to worker.
+    """
+    runs = cut(program, [worker_of(step.block) for step in program.steps])
+    read_by_run: dict[int, tuple[str, ...]] = {}
+    moved_by_run: dict[int, tuple[tuple[str, int], ...]] = {}
+    owner: dict[str, int] = {}
+    users: dict[str, int] = {}
+    uses: dict[str, int] = {}
+    for run in runs:
+        read: dict[str, None] = {}
+        moved: list[tuple[str, int]] = []
+        for step in run.steps:
+            r, w = groups.of_step(step)
+            for group in r:
+                owner.setdefault(group, run.worker)
+                read[group] = None
+            for group in w:
+                if group not in kept:
+                    moved.append((group, uses.get(group, 0)))
+                    uses[group] = uses.get(group, 0) + 1
+        for group in read:
+            users[group] = users.get(group, 0) + 1
+        read_by_run[run.index] = tuple(read)
+        moved_by_run[run.index] = tuple(moved)
+    trained = [group for group in owner if group not in kept]
+    sync.observe(seq_id, owner)
+    before = order.observe(seq_id, uses, micro_batches)
+    own = tuple(run for run in runs if run.worker == rank)
+    return Subnet(
+        seq_id, program.arch, program, runs, own, read_by_run, moved_by_run, owner, users, before, uses,
+        left=2 * micro_batches * len(own), unfinished={g for g in trained if owner[g] == rank},
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""`digits`: 8 blocks × 4 candidates on 8×8 images, seconds on one core. The space of the README.
+
+An image becomes 16 patches of 2×2 pixels, each a vector of `width` numbers; every block maps (rows, 16, width) to
+the same shape. `mlp` treats patches alone, `conv` sees neighbours, `att` sees all, `identity` does nothing: networks
+without `conv` or `att` cannot relate patches, so that archs differ clearly in accuracy.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sennit.space.layer_choice import LayerChoice
+from sennit.space.model_space import ModelSpace
+
+PATCH = 2
+SIDE = 4
+"""Patches in a row and in a column of an 8×8 image."""
+
+
+class Stem(nn.Module):
+    """(rows, 64) or (rows, 1, 8, 8) to (rows, 16, width): a linear map per patch, and a vector for its place."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(PATCH * PATCH, width)
+        self.place = nn.Embedding(SIDE * SIDE, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = x.reshape(-1, SIDE, PATCH, SIDE, PATCH).transpose(2, 3).reshape(-1, SIDE * SIDE, PATCH * PATCH)
+        return self.embed(patches) + self.place.weight
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.place.weight, std=0.02)
+
+
+class Mlp(nn.Module):
+    """Pre-norm perceptron with a residual and dropout; each patch alone."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, width)
+        self.down = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
+
+
+class Conv(nn.Module):
+    """Depthwise 3×3 convolution over the grid of patches, BatchNorm, a linear map; with a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.transpose(1, 2).reshape(x.shape[0], x.shape[2], SIDE, SIDE)
+        seen = F.relu(self.norm(self.conv(grid)))
+        return x + self.mix(seen.flatten(2).transpose(1, 2))
+
+
+class Attention(nn.Module):
+    """Pre-norm self-attention over the patches, with a residual."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, n, width = x.shape
+        # 3 × (rows, heads, n, width / heads)
+        q, k, v = self.qkv(self.norm(x)).view(rows, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+        return x + self.out((weights @ v).transpose(1, 2).reshape(rows, n, width))
+
+
+class Head(nn.Module):
+    """(rows, 16, width) to (rows, 10) logits, from the mean over patches."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.out = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.norm(x.mean(1)))
+
+
+class Digits(ModelSpace):
+    """4 ** `blocks` networks.
+
+    Args:
+        width: numbers per patch, divisible by 4.
+        blocks: choice blocks.
+        dropout: in `mlp`.
+    """
+
+    def __init__(self, width: int = 64, blocks: int = 8, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.stem = Stem(width)
+        self.blocks = nn.Sequential(
+            *[
+                LayerChoice(
+                    {
+                        "mlp": Mlp(width, dropout),
+                        "conv": Conv(width),
+                        "att": Attention(width, heads=4),
+                        "identity": nn.Identity(),
+                    }
+                )
+                for _ in range(blocks)
+            ]
+        )
+        self.head = Head(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.stem(x)))

@@ -1,0 +1,305 @@
+"""The independent checker: from the access log alone, was every dependency kept (DESIGN section 1, rule 10)?
+
+It shares no code with what it checks: not the scheduler, not `Sync`, not the recorded programs. What it knows is
+in `Rules`, five facts of the recipe and the run. It derives who depends on whom from the lines, never from
+their order.
+
+    strict      subnet y sees what the latest subnet before y that uses the group has written
+    delayed:K   always-shared groups: y sees version y-K; the step of z writes z-K+1
+    frozen      always-shared groups: version -1, never written
+    buffers     written in forward in order of (subnet, micro-batch), each seeing the one before
+    complete    each subnet, all its micro-batches, forward and backward, one write to each group it uses
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sennit.errors import UserError
+from sennit.trace.access import Access, Version
+
+_PHASES = {"F": "forward", "B": "backward", "U": "optimizer step"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the checker must be told.
+
+    Attributes:
+        micro_batches: M.
+        shared: policy for always-shared groups: `strict`, `delayed:K` or `frozen`.
+        always: names of the always-shared groups, those of buffers (`...#buffers`) too.
+        first: seq id at which the log starts; what was written before it is not in the log.
+        end: number of finished subnets; later ones may be incomplete. None: all in the log have finished.
+    """
+
+    micro_batches: int
+    shared: str = "strict"
+    always: frozenset[str] = frozenset()
+    first: int = 0
+    end: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """K of `delayed:K`, else None.
+
+        Raises:
+            UserError: a policy that does not exist.
+        """
+        kind, _, number = self.shared.partition(":")
+        if kind == "delayed" and number.isdecimal() and int(number) >= 2:
+            return int(number)
+        if self.shared not in ("strict", "frozen"):
+            raise UserError(f"shared must be strict, delayed:K with K >= 2, or frozen, got {self.shared!r}")
+        return None
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that must not be.
+
+    Attributes:
+        rule: "line", "read", "write", "pair", "order" or "gap".
+        group, seq: what and which subnet.
+        message: for people.
+    """
+
+    rule: str
+    group: str
+    seq: int
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def check(accesses: Iterable[Access], rules: Rules) -> list[Violation]:
+    """All violations in a log, by rule and subnet; empty if every dependency was kept."""
+    checker = _Checker(rules)
+    for access in accesses:
+        checker.add(access)
+    checker.finish()
+    return checker.found
+
+
+@dataclass
+class _Group:
+    """The accesses to one group, by subnet."""
+
+    reads: dict[int, list[Access]] = field(default_factory=lambda: defaultdict(list))
+    writes: dict[int, list[Access]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def users(self) -> list[int]:
+        return sorted({*self.reads, *self.writes})
+
+
+class _Checker:
+    def __init__(self, rules: Rules) -> None:
+        self.rules, self.lag = rules, rules.lag
+        self.parameters: dict[str, _Group] = defaultdict(_Group)
+        self.buffers: dict[str, _Group] = defaultdict(_Group)
+        self.found: list[Violation] = []
+        self.seen: set[int] = set()
+
+    def report(self, rule: str, group: str, seq: int, message: str) -> None:
+        self.found.append(Violation(rule, group, seq, message))
+
+    # -- line by line
+
+    def add(self, a: Access) -> None:
+        moving = not isinstance(a.version, int)
+        wrong = self._malformed(a, moving)
+        if wrong:
+            self.report("line", a.group, a.seq, f"{_said(a)}: {wrong}")
+            return
+        self.seen.add(a.seq)
+        group = (self.buffers if moving else self.parameters)[a.group]
+        (group.reads if a.rw == "R" else group.writes)[a.seq].append(a)
+
+    def _malformed(self, a: Access, moving: bool) -> str:
+        m = self.rules.micro_batches
+        if a.seq < self.rules.first:
+            return f"the log starts at subnet {self.rules.first}"
+        if a.phase == "U" and a.micro != -1:
+            return "an optimizer step belongs to no micro-batch (micro must be -1)"
+        if a.phase != "U" and not 0 <= a.micro < m:
+            return f"there are {m} micro-batches"
+        if a.rw == "W" and a.phase != ("F" if moving else "U"):
+            return f"{'buffers' if moving else 'parameters'} are not written in the {_PHASES[a.phase]}"
+        if moving and a.phase == "U":
+            return "an optimizer step has nothing to do with buffers"
+        if a.group in (self.parameters if moving else self.buffers):
+            return "the same group was logged with versions of the other kind"
+        return ""
+
+    # -- group by group
+
+    def finish(self) -> None:
+        for name, group in sorted(self.parameters.items()):
+            self._parameter_reads(name, group)
+            self._parameter_writes(name, group)
+            self._passes(name, group, backward=not self._frozen(name))
+        for name, group in sorted(self.buffers.items()):
+            if self._frozen(name):
+                self._frozen_buffers(name, group)
+            else:
+                self._buffer_order(name, group)
+            self._passes(name, group, backward=False)
+        self._gaps()
+
+    def _frozen(self, name: str) -> bool:
+        return self.rules.shared == "frozen" and name in self.rules.always
+
+    def _delay(self, name: str) -> int | None:
+        return self.lag if name in self.rules.always else None
+
+    def _finished(self, seq: int) -> bool:
+        return self.rules.end is None or seq < self.rules.end
+
+    def _parameter_reads(self, name: str, group: _Group) -> None:
+        users, first, delay = group.users, self.rules.first, self._delay(name)
+        base = first - 1 if first == 0 or name in self.rules.always else None
+        for seq in sorted(group.reads):
+            before = users[: bisect_left(users, seq)]
+            for a in group.reads[seq]:
+                if self._frozen(name):
+                    self._expect(a, -1, "it is frozen")
+                elif delay is not None:
+                    self._expect(a, max(seq - delay, -1), f"it is delayed by {delay}")
+                elif before:
+                    self._expect(a, before[-1], f"subnet {before[-1]} is the last before {seq} that uses it")
+                elif base is not None:
+                    self._expect(a, base, "no subnet before uses it")
+                elif not (isinstance(a.version, int) and -1 <= a.version < first):
+                    self.report(
+                        "read", name, seq, f"{_said(a)}: the log starts at {first}, nothing was written"
+                    )
+                else:  # whoever wrote it before the log began: all must agree
+                    base = a.version
+
+    def _expect(self, a: Access, version: Version, why: str) -> None:
+        if a.version != version:
+            self.report("read", a.group, a.seq, f"{_said(a)}, must see {_shown(version)}: {why}")
+
+    def _parameter_writes(self, name: str, group: _Group) -> None:
+        delay = self._delay(name)
+        for seq in group.users:
+            version = seq if delay is None else seq - delay + 1
+            wanted = 0 if self._frozen(name) or version < 0 else 1
+            writes = group.writes.get(seq, [])
+            if len(writes) > wanted or (len(writes) < wanted and self._finished(seq)):
+                self.report(
+                    "write", name, seq, f"subnet {seq} wrote {name} {len(writes)} times, must be {wanted}"
+                )
+            for a in writes[:wanted]:
+                if a.version != version:
+                    self.report("write", name, seq, f"{_said(a)}, must write {_shown(version)}")
+
+    def _passes(self, name: str, group: _Group, *, backward: bool) -> None:
+        """Each step that used the group: each micro-batch once in forward and once in backward, same version."""
+        for seq, reads in sorted(group.reads.items()):
+            seen: dict[tuple[str, str, int], list[Access]] = defaultdict(list)
+            for a in reads:
+                seen[a.step, a.phase, a.micro].append(a)
+            for step in sorted({a.step for a in reads if a.phase != "U"}):
+                for micro in range(self.rules.micro_batches):
+                    f, b = seen.get((step, "F", micro), []), seen.get((step, "B", micro), [])
+                    self._pass(name, seq, step, micro, f, b, backward=backward)
+
+    def _pass(
+        self, name: str, seq: int, step: str, micro: int, f: list[Access], b: list[Access], *, backward: bool
+    ) -> None:
+        place = f"step {step} of subnet {seq}, micro-batch {micro}"
+        for phase, accesses, wanted in (("F", f, True), ("B", b, backward)):
+            if len(accesses) > 1:
+                self.report("pair", name, seq, f"{place} read {name} twice in the {_PHASES[phase]}")
+            elif not accesses and wanted and self._finished(seq):
+                self.report("gap", name, seq, f"{place} did not read {name} in the {_PHASES[phase]}")
+        if b and not f:
+            self.report("pair", name, seq, f"{place} had a backward on {name} without a forward")
+        elif b and f and f[0].version != b[0].version:
+            self.report(
+                "pair", name, seq,
+                f"{place} read {name} in version {_shown(f[0].version)} forward, {_shown(b[0].version)} backward",
+            )  # fmt: skip
+
+    # -- buffers
+
+    def _frozen_buffers(self, name: str, group: _Group) -> None:
+        for reads in group.reads.values():
+            for a in reads:
+                self._expect(a, (-1, -1), "it is frozen")
+        for seq, writes in group.writes.items():
+            self.report("write", name, seq, f"{_said(writes[0])}, but it is frozen")
+
+    def _buffer_order(self, name: str, group: _Group) -> None:
+        first, m = self.rules.first, self.rules.micro_batches
+        reads: dict[tuple[int, int], list[Access]] = defaultdict(list)
+        writes: dict[tuple[int, int], list[Access]] = defaultdict(list)
+        for into, of in ((reads, group.reads), (writes, group.writes)):
+            for accesses in of.values():
+                for a in accesses:
+                    if a.phase == "F":
+                        into[a.seq, a.micro].append(a)
+        before: tuple[int, int] | None = (-1, -1)
+        if first:  # the writer before the log is known only if every subnet writes
+            before = (first - 1, m - 1) if name in self.rules.always else None
+        for key in sorted({*reads, *writes}):
+            place = f"subnet {key[0]}, micro-batch {key[1]}"
+            r, w = Counter(a.step for a in reads[key]), Counter(a.step for a in writes[key])
+            for step in sorted({*r, *w}):
+                if (r[step], w[step]) != (1, 1) and (self._finished(key[0]) or max(r[step], w[step]) > 1):
+                    times = f"read it {r[step]} times and wrote it {w[step]} times, must be once each"
+                    self.report("order", name, key[0], f"buffers {name}: step {step} of {place} {times}")
+            for a in writes[key]:
+                if a.version != key:
+                    self.report("write", name, key[0], f"{_said(a)}, must write {_shown(key)}")
+            # Several steps of one micro-batch may use a module: the first sees the one before, the others this one.
+            foreign = [a for a in reads[key] if a.version != key]
+            if before is None and foreign and foreign[0].version < (first, 0):  # type: ignore[operator]
+                before = foreign[0].version  # type: ignore[assignment]
+            for a in foreign:
+                if a.version != before:
+                    self._expect(a, before or (first, -1), "that was the write before")
+            if len(foreign) != 1 and reads[key]:
+                text = f"{len(foreign)} steps of {place} saw the write before, must be one"
+                self.report("order", name, key[0], f"buffers {name}: {text}")
+            before = key
+
+    # -- the whole
+
+    def _gaps(self) -> None:
+        end = self.rules.end if self.rules.end is not None else max(self.seen, default=-1) + 1
+        if self.rules.end is None and not self.seen:
+            self.report("gap", "", self.rules.first, "the log holds no accesses")
+        every = range(self.rules.first, end)
+        for seq in every:
+            if seq not in self.seen:
+                self.report("gap", "", seq, f"subnet {seq} does not appear in the log")
+        for name in sorted(self.rules.always):
+            moving = name.endswith("#buffers")
+            group = (self.buffers if moving else self.parameters).get(name, _Group())
+            users = set(group.users)
+            for seq in every:
+                if seq in self.seen and seq not in users and not (moving and self._frozen(name)):
+                    self.report(
+                        "gap", name, seq, f"subnet {seq} did not use {name}, which every subnet shares"
+                    )
+
+
+def _shown(version: Version) -> str:
+    return str(version) if isinstance(version, int) else f"[{version[0]}, {version[1]}]"
+
+
+def _said(a: Access) -> str:
+    """The line in words."""
+    did = "read" if a.rw == "R" else "wrote"
+    micro = f", micro-batch {a.micro}" if a.micro >= 0 else ""
+    return (
+        f"subnet {a.seq}{micro} {did} {a.group} in version {_shown(a.version)} "
+        f"({_PHASES[a.phase]}, step {a.step}, worker {a.worker})"
+    )
