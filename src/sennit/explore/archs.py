@@ -49,7 +49,7 @@ def mutated_arch(structure: Structure, arch: Arch, draws: Draws, probability: fl
         probability: per choice. 0 changes exactly one, as in Real et al. 2019, section 3.
     """
     options = random_options(structure, draws)
-    options.update(structure.parse_filled(arch)[0])
+    options.update({label: structure.sites[label].choice.parse(value) for label, value in arch.items()})
     open_labels = [label for label in arch if len(structure.sites[label].choice.options()) > 1]
     if open_labels:
         hit = [label for label in open_labels if draws.unit("mutate", label) < probability]

@@ -115,7 +115,7 @@ class Evaluator:
         args, kwargs = as_call(x)
         program = model.program(arch, *args, **kwargs)
         empty = freeze_program(model.recordings.skeleton, program, copy_parameters=False).eval()
-        with self._quiet("flops"):
+        with self.quiet("flops"):
             try:
                 flops = count_flops(empty, on_meta(x))
             except (NotImplementedError, RuntimeError):  # a step that needs data
@@ -135,7 +135,7 @@ class Evaluator:
             for norm in norms:
                 norm.reset_running_stats()
                 norm.momentum = None  # cumulative average
-            with self._quiet("recalibrate"):
+            with self.quiet("recalibrate"):
                 for x in self.recalibration_inputs:
                     run(network, x)
             for norm, momentum in zip(norms, momenta, strict=True):
@@ -154,7 +154,7 @@ class Evaluator:
         function = self.recipe.built.loss_function
         count_right = accuracy_of(function)
         total, terms, right, of = 0.0, 0, 0, 0
-        with self._quiet("measure"):
+        with self.quiet("measure"):
             for x, y in self.batches:
                 output = run(network, x)
                 loss, n = function(output, y)
@@ -181,12 +181,13 @@ class Evaluator:
         self.recalibrate(network)
         return network
 
-    def outputs(self, network: Network) -> list[Any]:
-        """What the network returns for each held-out batch."""
-        with self._quiet("measure"):
-            return [run(network, x) for x, _ in self.batches]
+    def output(self, network: Network, x: Any) -> Any:
+        """What the network returns for input `x`."""
+        with self.quiet("measure"):
+            return run(network, x)
 
-    def _quiet(self, purpose: str) -> AbstractContextManager[None]:
+    def quiet(self, purpose: str) -> AbstractContextManager[None]:
+        """The state in which networks are run; see `sennit.explore.state.quiet`."""
         recipe = self.recipe
         key = key_for(recipe.seed, "evaluate " + purpose)
         return quiet(key, self.device, recipe.threads, recipe.precision, not recipe.allow_nondeterministic)

@@ -33,27 +33,13 @@ from sennit.errors import NanLossError, RunError, UserError
 from sennit.memory.cpu import CpuStore
 from sennit.runtime.channel import Arena, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
+from sennit.runtime.segment import Segment
 from sennit.runtime.worker import Share, Worker, explain, hear_out
 from sennit.supernet.samplers import Feed, Result
 from sennit.trace.access import AccessLog
 
 KILLED_WAIT_S = 5.0
 """How long to wait for killed processes to be gone, seconds."""
-
-
-@dataclass
-class Segment:
-    """What workers did up to a cut.
-
-    Attributes:
-        limit: all subnets below are finished.
-        results: losses that became known, by seq id.
-        seconds: from raising the limit to the last worker's cut.
-    """
-
-    limit: int
-    results: list[Result]
-    seconds: float
 
 
 @dataclass
@@ -77,6 +63,7 @@ class Crew:
         logs: the access log, which all workers append to.
         feed: of a learning sampler; None if workers draw for themselves.
         on_result: told each subnet's result, in order of seq id.
+        inherited: open files that workers must close: locks that end with this process.
     """
 
     share: Share
@@ -85,6 +72,7 @@ class Crew:
     on_result: Callable[[Result], None] = lambda result: None
     processes: list[_Process] = field(default_factory=list)
     results: dict[int, Result] = field(default_factory=dict)
+    inherited: list[int] = field(default_factory=list)
     nan: tuple[int, int, float] | None = None
 
     # -- starting and ending
@@ -107,6 +95,8 @@ class Crew:
         for rank in range(n):
             pid = os.fork()
             if not pid:
+                for handle in self.inherited:
+                    os.close(handle)
                 _child(rank, self.share, lines, arenas, ends, self.logs, parent)
             self.processes.append(_Process(rank, pid, ends[rank][0]))
         for rank in range(n):
@@ -159,7 +149,6 @@ class Crew:
             NanLossError: a loss is not finite; the workers have come to rest.
         """
         begin = time.perf_counter()
-        first = self.next_result
         self.broadcast(("limit", limit))
         pausing = False
         while True:
@@ -178,11 +167,10 @@ class Crew:
                 limit = min(limit, seq_id)
             if all(p.cut >= limit for p in self.processes) and (self.nan or self.next_result >= limit):
                 break
-        done = [self.results.pop(i) for i in range(first, min(limit, self.next_result)) if i in self.results]
         if self.nan is not None:
             seq_id, micro_batch, value = self.nan
             raise NanLossError(f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}", seq_id, micro_batch)
-        return Segment(limit, done, time.perf_counter() - begin)
+        return Segment(limit, time.perf_counter() - begin)
 
     @property
     def busy(self) -> float:
@@ -222,11 +210,13 @@ class Crew:
     def on_message(self, process: _Process, kind: str, rest: list[Any]) -> None:
         if kind == "loss":
             result = Result(rest[0], rest[1], rest[2])
+            if not math.isfinite(result.loss):
+                return  # said as "nan" already
             self.results[result.seq_id] = result
-            if self.feed is not None and math.isfinite(result.loss):
+            if self.feed is not None:
                 self.feed.report(result)
             while self.next_result in self.results:
-                self.on_result(self.results[self.next_result])
+                self.on_result(self.results.pop(self.next_result))
                 self.next_result += 1
         elif kind == "cut":
             process.cut, process.busy = rest[0], rest[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
 from sennit.profile.quick import block_costs, block_order
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.launcher import Crew, low_water
+from sennit.runtime.segment import Segment, State
 from sennit.runtime.worker import Gate, Share, Worker
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
@@ -24,7 +25,7 @@ class Pipeline:
     """Workers on one host over one store. Used as a context manager; leaving it ends all processes.
 
     Args:
-        state: `(weights, optimizer, versions)` of a checkpoint, or None to initialise.
+        state: of a checkpoint, or None to initialise.
         start: first subnet to run.
         earlier: results of all subnets before `start`.
         logs: the access log.
@@ -33,8 +34,8 @@ class Pipeline:
 
     def __init__(
         self, recipe: Recipe, placement: Placement, logs: Path, start: int = 0,
-        state: tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, list[int]]] | None = None,
-        earlier: list[Result] | None = None, on_result: Callable[[Result], None] = lambda result: None,
+        state: State | None = None, earlier: list[Result] | None = None,
+        on_result: Callable[[Result], None] = lambda result: None, inherited: list[int] | None = None,
         gate: Callable[[Worker], Gate] | None = None,
     ) -> None:  # fmt: skip
         self.recipe, self.placement = recipe, placement
@@ -47,7 +48,7 @@ class Pipeline:
             space = build_on_meta(built.space_factory, recipe.space_args)
             initialise(space, recipe.seed, lambda name, like: self.store.home(name))
         else:
-            self.store.restore(*state)
+            self.store.restore(state.weights, state.optimizer, state.versions)
         self.plans = self.make_plans()
         feed: Feed | None = None
         if built.sampler().learning:
@@ -62,7 +63,9 @@ class Pipeline:
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
             gate=gate,
         )  # fmt: skip
-        self.crew = Crew(share, logs, feed, on_result)
+        self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
+        self.workers = placement.workers
+        self.started = False
 
     def make_plans(self) -> Plans:
         """The plan: a file of cuts, or balanced from a quick profile."""
@@ -82,14 +85,37 @@ class Pipeline:
         return Plans([PlanEpoch(0, plan)])
 
     def __enter__(self) -> Pipeline:
-        self.crew.start()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
-            self.crew.end()
-        else:
+        self.close(error is not None)
+
+    def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment:
+        """Let the workers finish all subnets below `limit`; starts them if need be."""
+        if not self.started:
+            self.started = True
+            self.crew.start()
+        return self.crew.run_to(limit, interrupted)
+
+    def close(self, failed: bool) -> None:
+        """End the workers: kindly, or at once if something failed."""
+        if failed:
             self.crew.kill()
+        elif self.started:
+            self.crew.end()
+
+    @property
+    def busy(self) -> float:
+        return self.crew.busy
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.store.weights()
+
+    def hashed_weights(self) -> dict[str, Tensor]:
+        return self.store.hashed_weights()
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        return self.store.optimizer_state()
 
     def versions(self) -> dict[str, list[int]]:
         return self.store.versions()

@@ -122,6 +122,10 @@ class RunFolder:
             raise UserError(f"{path} must hold a JSON object, got {content!r:.80}")
         return content
 
+    def handles(self) -> list[int]:
+        """Open files that a forked process must close, so that the lock ends with this process."""
+        return [] if self._lock is None else [self._lock]
+
     def rewind(self, lengths: Mapping[str, int]) -> None:
         """Cut logs back to what they held at a checkpoint.
 
@@ -165,6 +169,14 @@ class LossLog:
             self._file.write(
                 msgspec.json.encode({"seq_id": seq_id, "arch": arch, "loss": loss, **more}) + b"\n"
             )
+            self._file.flush()
+        except OSError as error:
+            raise _no_room(self.path, error) from error
+
+    def note(self, content: Mapping[str, Any]) -> None:
+        """Append a line about something else than a subnet's loss, for instance an evaluation."""
+        try:
+            self._file.write(msgspec.json.encode(content) + b"\n")
             self._file.flush()
         except OSError as error:
             raise _no_room(self.path, error) from error

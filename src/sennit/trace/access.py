@@ -14,6 +14,7 @@ A run of steps over M micro-batches logs
                            F W  for each buffer group
     for each group         U W  its new version, also if no gradient came
 
+A write in phase U names the subnet whose gradient it adds. Under `delayed:K` it comes K-1 subnets later.
 Workers append whole lines to one file, each from a buffer of its own, so lines of different workers stand in
 no particular order. Nothing in the log depends on that order.
 """
@@ -115,7 +116,7 @@ class AccessLog:
             raise RunError(f"the access log {self.path} could not be written: {error.strerror}") from error
 
     def sync(self) -> None:
-        """Flush, and force the file to disk. When all workers have done so, its size is a place to resume at."""
+        """Flush, and force the file to disk. Once all workers did, its size is a place to resume at."""
         self.flush()
         os.fsync(self._file)
 

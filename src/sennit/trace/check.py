@@ -1,11 +1,11 @@
 """The independent checker: from the access log alone, was every dependency kept (DESIGN section 1, rule 10)?
 
-It shares no code with what it checks: not the scheduler, not `Sync`, not the recorded programs. What it knows is
-in `Rules`, five facts of the recipe and the run. It derives who depends on whom from the lines, never from
+It shares no code with what it checks: not the scheduler, not `Sync`, not the recorded programs. What it knows
+is in `Rules`, five facts of the recipe and the run. It derives who depends on whom from the lines, never from
 their order.
 
     strict      subnet y sees what the latest subnet before y that uses the group has written
-    delayed:K   always-shared groups: y sees version y-K; the step of z writes z-K+1
+    delayed:K   always-shared groups: y sees version y-K; gradient x is written once, when x+K-1 has finished
     frozen      always-shared groups: version -1, never written
     buffers     written in forward in order of (subnet, micro-batch), each seeing the one before
     complete    each subnet, all its micro-batches, forward and backward, one write to each group it uses
@@ -18,62 +18,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sennit.errors import UserError
 from sennit.trace.access import Access, Version
+from sennit.trace.rules import Rules as Rules
+from sennit.trace.rules import Violation as Violation
 
 _PHASES = {"F": "forward", "B": "backward", "U": "optimizer step"}
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the checker must be told.
-
-    Attributes:
-        micro_batches: M.
-        shared: policy for always-shared groups: `strict`, `delayed:K` or `frozen`.
-        always: names of the always-shared groups, those of buffers (`...#buffers`) too.
-        first: seq id at which the log starts; what was written before it is not in the log.
-        end: number of finished subnets; later ones may be incomplete. None: all in the log have finished.
-    """
-
-    micro_batches: int
-    shared: str = "strict"
-    always: frozenset[str] = frozenset()
-    first: int = 0
-    end: int | None = None
-
-    @property
-    def lag(self) -> int | None:
-        """K of `delayed:K`, else None.
-
-        Raises:
-            UserError: a policy that does not exist.
-        """
-        kind, _, number = self.shared.partition(":")
-        if kind == "delayed" and number.isdecimal() and int(number) >= 2:
-            return int(number)
-        if self.shared not in ("strict", "frozen"):
-            raise UserError(f"shared must be strict, delayed:K with K >= 2, or frozen, got {self.shared!r}")
-        return None
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One thing that must not be.
-
-    Attributes:
-        rule: "line", "read", "write", "pair", "order" or "gap".
-        group, seq: what and which subnet.
-        message: for people.
-    """
-
-    rule: str
-    group: str
-    seq: int
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
 
 
 def check(accesses: Iterable[Access], rules: Rules) -> list[Violation]:
@@ -104,6 +53,7 @@ class _Checker:
         self.buffers: dict[str, _Group] = defaultdict(_Group)
         self.found: list[Violation] = []
         self.seen: set[int] = set()
+        self.end = rules.end or 0
 
     def report(self, rule: str, group: str, seq: int, message: str) -> None:
         self.found.append(Violation(rule, group, seq, message))
@@ -116,13 +66,15 @@ class _Checker:
         if wrong:
             self.report("line", a.group, a.seq, f"{_said(a)}: {wrong}")
             return
-        self.seen.add(a.seq)
+        if a.seq >= self.rules.first:
+            self.seen.add(a.seq)
         group = (self.buffers if moving else self.parameters)[a.group]
         (group.reads if a.rw == "R" else group.writes)[a.seq].append(a)
 
     def _malformed(self, a: Access, moving: bool) -> str:
         m = self.rules.micro_batches
-        if a.seq < self.rules.first:
+        late = (self._delay(a.group) or 1) - 1 if a.rw == "W" else 0
+        if a.seq < self.rules.first - late:
             return f"the log starts at subnet {self.rules.first}"
         if a.phase == "U" and a.micro != -1:
             return "an optimizer step belongs to no micro-batch (micro must be -1)"
@@ -139,6 +91,8 @@ class _Checker:
     # -- group by group
 
     def finish(self) -> None:
+        if self.rules.end is None:
+            self.end = max(self.seen, default=-1) + 1
         for name, group in sorted(self.parameters.items()):
             self._parameter_reads(name, group)
             self._parameter_writes(name, group)
@@ -158,7 +112,7 @@ class _Checker:
         return self.lag if name in self.rules.always else None
 
     def _finished(self, seq: int) -> bool:
-        return self.rules.end is None or seq < self.rules.end
+        return seq < self.end
 
     def _parameter_reads(self, name: str, group: _Group) -> None:
         users, first, delay = group.users, self.rules.first, self._delay(name)
@@ -186,29 +140,34 @@ class _Checker:
             self.report("read", a.group, a.seq, f"{_said(a)}, must see {_shown(version)}: {why}")
 
     def _parameter_writes(self, name: str, group: _Group) -> None:
-        delay = self._delay(name)
-        for seq in group.users:
-            version = seq if delay is None else seq - delay + 1
-            wanted = 0 if self._frozen(name) or version < 0 else 1
+        wait = (self._delay(name) or 1) - 1
+        seqs = {*group.users, *range(max(0, self.rules.first - wait), self.rules.first)}
+        for seq in sorted(seqs):
             writes = group.writes.get(seq, [])
-            if len(writes) > wanted or (len(writes) < wanted and self._finished(seq)):
-                self.report(
-                    "write", name, seq, f"subnet {seq} wrote {name} {len(writes)} times, must be {wanted}"
-                )
-            for a in writes[:wanted]:
-                if a.version != version:
-                    self.report("write", name, seq, f"{_said(a)}, must write {_shown(version)}")
+            least = 1 if seq + wait < self.end and not self._frozen(name) else 0
+            most = least if self.rules.end is None or self._frozen(name) else 1
+            if not least <= len(writes) <= most:
+                times = f"wrote {name} {len(writes)} times, must be {least}"
+                self.report("write", name, seq, f"subnet {seq} {times}")
+            for a in writes[:most]:
+                if a.version != seq:
+                    self.report("write", name, seq, f"{_said(a)}, must write {seq}")
 
     def _passes(self, name: str, group: _Group, *, backward: bool) -> None:
-        """Each step that used the group: each micro-batch once in forward and once in backward, same version."""
+        """Each step that used the group: each micro-batch once forward and once backward, same version.
+
+        Frozen groups and buffers may have no backward (`backward=False`): then none at all.
+        """
         for seq, reads in sorted(group.reads.items()):
             seen: dict[tuple[str, str, int], list[Access]] = defaultdict(list)
             for a in reads:
                 seen[a.step, a.phase, a.micro].append(a)
+            back = {a.step for a in reads if a.phase == "B"}
             for step in sorted({a.step for a in reads if a.phase != "U"}):
+                wanted = backward or step in back
                 for micro in range(self.rules.micro_batches):
                     f, b = seen.get((step, "F", micro), []), seen.get((step, "B", micro), [])
-                    self._pass(name, seq, step, micro, f, b, backward=backward)
+                    self._pass(name, seq, step, micro, f, b, backward=wanted)
 
     def _pass(
         self, name: str, seq: int, step: str, micro: int, f: list[Access], b: list[Access], *, backward: bool
@@ -222,10 +181,8 @@ class _Checker:
         if b and not f:
             self.report("pair", name, seq, f"{place} had a backward on {name} without a forward")
         elif b and f and f[0].version != b[0].version:
-            self.report(
-                "pair", name, seq,
-                f"{place} read {name} in version {_shown(f[0].version)} forward, {_shown(b[0].version)} backward",
-            )  # fmt: skip
+            versions = f"{_shown(f[0].version)} in the forward, {_shown(b[0].version)} in the backward"
+            self.report("pair", name, seq, f"{place} read {name} in version {versions}")
 
     # -- buffers
 
@@ -258,7 +215,8 @@ class _Checker:
             for a in writes[key]:
                 if a.version != key:
                     self.report("write", name, key[0], f"{_said(a)}, must write {_shown(key)}")
-            # Several steps of one micro-batch may use a module: the first sees the one before, the others this one.
+            # Several steps of one micro-batch may use a module: the first sees the write before, the others
+            # that of this micro-batch.
             foreign = [a for a in reads[key] if a.version != key]
             if before is None and foreign and foreign[0].version < (first, 0):  # type: ignore[operator]
                 before = foreign[0].version  # type: ignore[assignment]
@@ -273,10 +231,9 @@ class _Checker:
     # -- the whole
 
     def _gaps(self) -> None:
-        end = self.rules.end if self.rules.end is not None else max(self.seen, default=-1) + 1
         if self.rules.end is None and not self.seen:
             self.report("gap", "", self.rules.first, "the log holds no accesses")
-        every = range(self.rules.first, end)
+        every = range(self.rules.first, self.end)
         for seq in every:
             if seq not in self.seen:
                 self.report("gap", "", seq, f"subnet {seq} does not appear in the log")

@@ -40,8 +40,8 @@ class Mlp(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, width)
-        self.down = nn.Linear(width, width)
+        self.up = nn.Linear(width, width // 2)
+        self.down = nn.Linear(width // 2, width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,15 +70,15 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * (width // 2))
+        self.out = nn.Linear(width // 2, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, n, width = x.shape
-        # 3 × (rows, heads, n, width / heads)
+        rows, n, _ = x.shape
+        # 3 × (rows, heads, n, width / 2 / heads)
         q, k, v = self.qkv(self.norm(x)).view(rows, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
-        return x + self.out((weights @ v).transpose(1, 2).reshape(rows, n, width))
+        return x + self.out((weights @ v).transpose(1, 2).reshape(rows, n, -1))
 
 
 class Head(nn.Module):
@@ -97,7 +97,7 @@ class Digits(ModelSpace):
     """4 ** `blocks` networks.
 
     Args:
-        width: numbers per patch, divisible by 4.
+        width: numbers per patch, divisible by 8.
         blocks: choice blocks.
         dropout: in `mlp`.
     """

@@ -1,0 +1,151 @@
+"""`trace`: a frozen network as a `torch.export` program, for inputs of any batch size where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from sennit.errors import RunError
+from sennit.explore.frozen import FrozenNetwork
+from sennit.program.template import leaves, map_tree
+from sennit.space.model_space import as_call
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An exported program and what inputs it takes.
+
+    Attributes:
+        program: of `torch.export`, on the CPU.
+        inputs: per tensor, in order, its dtype and shape; an axis that may vary is None.
+        note: why the batch size is fixed; None if it is not.
+    """
+
+    program: ExportedProgram
+    inputs: list[tuple[str, list[int | None]]]
+    note: str | None
+
+    def takes(self, x: Any) -> bool:
+        """Whether an input of these shapes can be given."""
+        tensors = _tensors(x)
+        return len(tensors) == len(self.inputs) and all(
+            len(shape) == t.dim() and all(n is None or n == m for n, m in zip(shape, t.shape, strict=True))
+            for t, (_, shape) in zip(tensors, self.inputs, strict=True)
+        )
+
+
+def trace(network: FrozenNetwork, inputs: Sequence[Any]) -> Traced:
+    """Export `network` as it is (eval mode, on the CPU).
+
+    The first axis of every tensor may vary, and so may the axes whose sizes differ between the inputs. What torch
+    cannot keep variable becomes fixed to the size in the first input.
+
+    Args:
+        inputs: inputs x of the network, all that it will be checked on.
+
+    Raises:
+        RunError: torch.export refuses the network.
+    """
+    varying = _varying(inputs)
+    example = _example(inputs, varying)
+    try:
+        program, reason = _export(network, example, varying), None
+    except Exception as error:  # torch raises many kinds here
+        program, reason = None, str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if program is not None and _batch_varies(program):
+        return Traced(program, _shapes(program, example), None)
+    try:
+        program = _export(network, inputs[0], [set() for _ in varying])
+    except Exception as error:
+        raise RunError(f"torch.export refuses this network: {str(error).strip()[:500]}") from error
+    rows = [t.shape[0] for t in _tensors(inputs[0]) if t.dim()]
+    note = f"the batch size is fixed at {rows[0] if rows else 'one input'}"
+    return Traced(program, _shapes(program, inputs[0]), f"{note}: {reason or 'a step needs the size itself'}")
+
+
+def save(program: ExportedProgram, path: Path) -> None:
+    """Write the program without example inputs and without the file names of the code it came from."""
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.pop("stack_trace", None)
+    program._example_inputs = None
+    torch.export.save(program, path)
+
+
+def load(path: Path, device: torch.device) -> nn.Module:
+    """The program in a file as a module on `device`."""
+    program = torch.export.load(path)
+    if device.type != "cpu":
+        program = torch.export.passes.move_to_device_pass(program, device)
+    return program.module()
+
+
+def _export(network: nn.Module, x: Any, varying: list[set[int]]) -> ExportedProgram:
+    args, kwargs = as_call(x)
+    axes = iter(varying)
+
+    def dims(leaf: Any) -> Any:
+        return dict.fromkeys(next(axes), Dim.AUTO) if isinstance(leaf, Tensor) else None
+
+    shapes: dict[str, Any] = {"args": map_tree(dims, args), "kwargs": map_tree(dims, kwargs)}
+    shapes = {name: spec for name, spec in shapes.items() if spec}
+    with torch.no_grad():
+        return torch.export.export(network, args, kwargs, dynamic_shapes=shapes, strict=False)
+
+
+def _tensors(x: Any) -> list[Tensor]:
+    return [leaf for leaf in leaves(as_call(x)) if isinstance(leaf, Tensor)]
+
+
+def _varying(inputs: Sequence[Any]) -> list[set[int]]:
+    """Per tensor, the axes that may vary."""
+    columns = list(zip(*[_tensors(x) for x in inputs], strict=True))
+    return [{0} & set(range(c[0].dim())) | {a for a in range(c[0].dim()) if len({t.shape[a] for t in c}) > 1} for c in columns]
+
+
+def _example(inputs: Sequence[Any], varying: list[set[int]]) -> Any:
+    """An input whose variable sizes differ from each other, where there is one; equal sizes are taken to be one.
+
+    Sizes 0 and 1 are special to torch, so there are at least two rows.
+    """
+
+    def spread(x: Any) -> int:
+        return len({t.shape[a] for t, axes in zip(_tensors(x), varying, strict=True) for a in axes if a})
+
+    x = max(inputs, key=spread)
+    others = {n for t in _tensors(x) for n in t.shape[1:]}
+    rows = next((t.shape[0] for t in _tensors(x) if t.dim()), 0)
+    wanted = next(n for n in range(max(2, min(rows, 8)), 1 << 30) if n not in others)
+
+    def resized(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.dim() or leaf.shape[0] != rows:
+            return leaf
+        return leaf.repeat(-(-wanted // rows), *[1] * (leaf.dim() - 1))[:wanted].clone()
+
+    return map_tree(resized, x)
+
+
+def _placeholders(program: ExportedProgram) -> list[Tensor]:
+    given = set(program.graph_signature.user_inputs)
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
+    return [n.meta["val"] for n in nodes if isinstance(n.meta.get("val"), Tensor)]
+
+
+def _batch_varies(program: ExportedProgram) -> bool:
+    tensors = [t for t in _placeholders(program) if t.dim()]
+    return bool(tensors) and any(not isinstance(t.shape[0], int) for t in tensors)
+
+
+def _shapes(program: ExportedProgram, x: Any) -> list[tuple[str, list[int | None]]]:
+    found = []
+    for symbolic, real in zip(_placeholders(program), _tensors(x), strict=True):
+        shape = [n if isinstance(n, int) else None for n in symbolic.shape]
+        found.append((str(real.dtype).removeprefix("torch."), shape))
+    return found

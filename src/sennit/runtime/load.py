@@ -1,0 +1,104 @@
+"""Loading what a run has trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sennit.errors import UserError
+from sennit.recipe import Recipe
+from sennit.runtime import checkpoint
+from sennit.runtime.runfolder import RunFolder
+from sennit.space.initialise import build_on_meta
+from sennit.space.model_space import ModelSpace
+from sennit.space.names import canonical_names, unique_tensors
+from sennit.supernet.optim import DelayedStep
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run folder's recipe and newest checkpoint."""
+
+    folder: RunFolder
+    recipe: Recipe
+    run: dict[str, Any]
+    state: checkpoint.Loaded
+
+    def model(self) -> ModelSpace:
+        """The trained supernet, with gradients that waited under `delayed:K` applied."""
+        return model_of(self.recipe, self.state.weights, self.state.optimizer, self.state.seq_id)
+
+
+def load_run(path: Path | str) -> LoadedRun:
+    """Open a run folder for reading.
+
+    Raises:
+        UserError: it is no run folder, or has no checkpoint.
+        CheckpointError: its newest checkpoint is damaged.
+    """
+    folder = RunFolder.open(path)
+    run = folder.read_json("run.json")
+    recipe = Recipe.from_dict(run["recipe"], run["base"], str(folder.path / "run.json"))
+    state = checkpoint.newest(folder.checkpoints, recipe.identity(), recipe.to_dict())
+    if state is None:
+        raise UserError(f"{folder.path} has no checkpoint yet; train it first, or lower [checkpoint] every")
+    return LoadedRun(folder, recipe, run, state)
+
+
+def model_of(
+    recipe: Recipe, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], done: int
+) -> ModelSpace:
+    """A copy of the supernet with these weights.
+
+    Args:
+        optimizer: for gradients that wait: they are applied here, each with the rate of the step it was due at.
+        done: number of finished subnets.
+    """
+    built = recipe.built
+    space = build_on_meta(built.space_factory, recipe.space_args)
+    assert isinstance(space, ModelSpace)
+    names = canonical_names(space)
+    real: dict[int, Tensor] = {}
+    keep: list[Any] = []
+    for module in space.modules():
+        for table in (module._parameters, module._buffers):
+            for attribute, tensor in table.items():
+                if tensor is None:
+                    continue
+                keep.append(tensor)
+                if id(tensor) not in real:
+                    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+                    copy.copy_(weights[names[id(tensor)]])
+                    parameter = isinstance(tensor, torch.nn.Parameter)
+                    real[id(tensor)] = (
+                        torch.nn.Parameter(copy, requires_grad=tensor.requires_grad) if parameter else copy
+                    )
+                table[attribute] = real[id(tensor)]  # type: ignore[assignment]
+    space.__dict__["_recordings"] = built.recordings
+    if recipe.sharing.kind == "delayed":
+        _flush(recipe, space, optimizer, done)
+    return space
+
+
+def _flush(recipe: Recipe, space: ModelSpace, held: Mapping[str, Tensor], done: int) -> None:
+    optimizer = recipe.build_optimizer(space)
+    delayed = optimizer.delayed  # type: ignore[attr-defined]
+    assert isinstance(delayed, DelayedStep)
+    tensors = unique_tensors(space)
+    waiting: dict[int, dict[str, Tensor | None]] = {}
+    for key, value in held.items():
+        name, _, last = key.rpartition(".")
+        if name.endswith(".pending"):
+            waiting.setdefault(int(last), {})[name.removesuffix(".pending")] = value.clone()
+        elif name in delayed.parameters:
+            parameter = tensors[name]
+            optimizer.state[parameter][last] = value.clone().reshape(value.shape)
+    for seq_id in sorted(waiting):
+        grads = waiting[seq_id]
+        delayed.pending.append((seq_id, {name: grads.get(name) for name in delayed.parameters}))
+    delayed.flush(recipe.lr_of, optimizer)

@@ -1,0 +1,348 @@
+"""`train`: a recipe, a placement and a run folder, from cut to cut.
+
+    check everything ─▶ take the folder ─▶ newest checkpoint or initial state
+                                               │
+          ┌────────────────────────────────────┘
+          ▼
+    run to the next cut ─▶ evaluate ─▶ checkpoint ─▶ ... ─▶ result.json
+
+Bad input is refused before the folder is made. Whatever ends a run early says what it leaves behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from sennit.errors import Interrupted, NanLossError, RunError, UserError
+from sennit.recipe import Placement, Recipe, use_recipe
+from sennit.runtime import checkpoint
+from sennit.runtime.pipeline import Pipeline
+from sennit.runtime.plain import PlainEngine
+from sennit.runtime.runfolder import LossLog, RunFolder, fingerprint
+from sennit.runtime.segment import Engine, State
+from sennit.runtime.worker import Gate, Worker
+from sennit.supernet.hashes import hash_tensors, losses_hash
+from sennit.supernet.samplers import Result
+
+EngineName = Literal["pipeline", "plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What `sennit train` was asked to do.
+
+    Attributes:
+        name: of the recipe, for the default folder.
+        steps: stop after this many subnets (counted from 0); None for the recipe's.
+    """
+
+    recipe: Recipe
+    placement: Placement = Placement()
+    engine: EngineName = "pipeline"
+    offload: bool = False
+    out: Path | None = None
+    resume: bool = False
+    steps: int | None = None
+    name: str = "run"
+    probes: tuple[Callable[[dict[str, Any]], None], ...] = ()
+    gate: Callable[[Worker], Gate] | None = None
+
+
+@dataclass
+class Progress:
+    """What is told while training.
+
+    Attributes:
+        done: finished subnets; of: at the end.
+        loss: of the last subnet.
+        evaluation: mean and best of the last evaluation, if any.
+        event: "subnet", "evaluation", "checkpoint" or "start".
+    """
+
+    event: str
+    done: int
+    of: int
+    loss: float = math.nan
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+def train(request: Request, tell: Callable[[Progress], None] = lambda progress: None) -> dict[str, Any]:
+    """Run, and return what `result.json` holds (with `out`, the folder).
+
+    Raises:
+        UserError: bad input; nothing was changed.
+        NanLossError, RunError, Interrupted: the run ended early; the message says what was kept.
+    """
+    use_recipe(request.recipe)
+    check(request)
+    end = request.recipe.steps if request.steps is None else request.steps
+    with RunFolder.create(request.out, request.resume, request.name) as folder:
+        try:
+            return _Run(request, folder, end, tell).run()
+        except UserError:
+            _remove_if_new(folder)
+            raise
+
+
+def check(request: Request) -> None:
+    """Refuse what cannot run, before anything is written."""
+    recipe, built = request.recipe, request.recipe.built
+    if request.steps is not None and request.steps < 1:
+        raise UserError(f"--steps must be at least 1, got {request.steps}")
+    if request.offload and request.engine != "plain":
+        raise UserError("--offload belongs to --engine plain; the pipeline keeps the supernet in host memory anyway")
+    if request.engine == "plain" and request.placement.workers > 1:
+        raise UserError(f"--engine plain runs in one process, got --workers {request.placement.workers}")
+    built.loss_function  # noqa: B018 - found now, not at the first step
+    built.example  # noqa: B018
+    for arch in built.recordings.structure.covering():
+        built.program(arch)
+    built.always  # noqa: B018
+    sampler = built.sampler()
+    if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
+        raise UserError(
+            f"--in-flight {request.placement.in_flight} exceeds feedback_lag = {recipe.feedback_lag}: the draw for a "
+            "subnet waits for results of earlier ones; lower --in-flight or raise feedback_lag in the recipe"
+        )
+    if recipe.evaluate.every:
+        built.dataset(recipe.evaluate.split)
+
+
+class _Run:
+    """One run in its folder."""
+
+    def __init__(self, request: Request, folder: RunFolder, end: int, tell: Callable[[Progress], None]) -> None:
+        self.request, self.recipe, self.folder, self.end, self.tell = request, request.recipe, folder, end, tell
+        self.identity = self.recipe.identity()
+        self.plain_recipe = self.recipe.to_dict()
+        self.start, self.state = self.beginning()
+        self.losses, self.earlier = self.past()
+        self.log = LossLog(folder.losses)
+        self.evaluation: dict[str, Any] = {}
+        self.seconds = 0.0
+        self.asked_to_stop = False
+
+    def beginning(self) -> tuple[int, State | None]:
+        """Where to start, with the logs cut back to it."""
+        found = checkpoint.newest(self.folder.checkpoints, self.identity, self.plain_recipe)
+        if found is None:
+            self.folder.rewind({"losses.jsonl": 0, "access.jsonl": 0})
+            return 0, None
+        if found.seq_id > self.end:
+            raise UserError(
+                f"{self.folder.path} has {found.seq_id} finished subnets, more than --steps {self.end}; ask for more"
+            )
+        self.folder.rewind(found.state["lengths"])
+        return found.seq_id, State(found.weights, found.optimizer, found.state["versions"])
+
+    def past(self) -> tuple[list[float], list[Result]]:
+        results: list[Result] = []
+        if self.start:
+            for line in self.folder.losses.read_text(encoding="utf-8").splitlines():
+                held = json.loads(line)
+                if "loss" in held:
+                    results.append(Result(held["seq_id"], held["arch"], held["loss"]))
+        return [r.loss for r in results], results
+
+    def run(self) -> dict[str, Any]:
+        began = time.time()
+        self.write_run()
+        self.tell(Progress("start", self.start, self.end, note=f"run folder {self.folder.path}"))
+        engine = self.make_engine()
+        failed = True
+        try:
+            with self.interruptible():
+                self.cuts(engine)
+            result = self.result(engine, began)
+            failed = False
+        finally:
+            engine.close(failed)
+            self.log.close()
+        self.folder.write_json("result.json", result)
+        if self.asked_to_stop and len(self.losses) < self.end:
+            raise Interrupted(
+                f"stopped after {len(self.losses)} of {self.end} subnets; everything is in "
+                f"{self.folder.path}/checkpoints/{len(self.losses):08d}. Go on with --out {self.folder.path} --resume"
+            )
+        return {**result, "out": str(self.folder.path)}
+
+    def make_engine(self) -> Engine:
+        request, placement = self.request, self.request.placement
+        if request.engine == "plain":
+            return PlainEngine(
+                self.recipe, placement.device, self.folder.access, self.start, self.state, self.earlier,
+                self.on_result, request.offload,
+            )  # fmt: skip
+        if self.recipe.built.sampler().learning:
+            limit = self.recipe.feedback_lag
+            placement = replace(placement, in_flight=min(placement.in_flight or limit, limit))
+        return Pipeline(
+            self.recipe, placement, self.folder.access, self.start, self.state, self.earlier, self.on_result,
+            self.folder.handles(), request.gate,
+        )  # fmt: skip
+
+    # -- from cut to cut
+
+    def cuts(self, engine: Engine) -> None:
+        done = self.start
+        while done < self.end and not self.asked_to_stop:
+            limit = self.next_cut(done)
+            try:
+                segment = engine.run_to(limit, lambda: self.asked_to_stop)
+            except NanLossError as error:
+                raise self.after_nan(engine, error) from error
+            except RunError as error:
+                raise RunError(f"{error}\n{self.kept()}") from error
+            done = segment.limit
+            self.seconds += segment.seconds
+            if self.recipe.evaluate.every and done % self.recipe.evaluate.every == 0 and done > self.start:
+                self.evaluate(engine, done)
+            if done % self.recipe.checkpoint.every == 0 or done >= self.end or self.asked_to_stop:
+                self.save(engine, done)
+
+    def next_cut(self, done: int) -> int:
+        steps = [self.recipe.checkpoint.every]
+        if self.recipe.evaluate.every:
+            steps.append(self.recipe.evaluate.every)
+        return min(self.end, *((done // every + 1) * every for every in steps))
+
+    def on_result(self, result: Result) -> None:
+        self.losses.append(result.loss)
+        self.log.write(result.seq_id, result.arch, result.loss)
+        for probe in self.request.probes:
+            probe({"seq_id": result.seq_id, "arch": result.arch, "loss": result.loss})
+        self.tell(Progress("subnet", len(self.losses), self.end, result.loss, self.evaluation))
+
+    def save(self, engine: Engine, done: int) -> None:
+        lengths = {"losses.jsonl": self.log.sync(), "access.jsonl": _size(self.folder.access)}
+        state = {
+            "identity": self.identity, "recipe": self.plain_recipe, "versions": engine.versions(), "lengths": lengths,
+            "fingerprint": fingerprint(), "losses": self.losses,
+        }  # fmt: skip
+        checkpoint.write(
+            self.folder.checkpoints, done, engine.weights(), engine.optimizer_state(), state, self.recipe.checkpoint.keep
+        )
+        self.tell(Progress("checkpoint", done, self.end, self.losses[-1], self.evaluation))
+
+    def evaluate(self, engine: Engine, done: int) -> None:
+        from sennit.explore.during import evaluate_now
+        from sennit.runtime.load import model_of
+
+        model = model_of(self.recipe, engine.weights(), engine.optimizer_state(), done)
+        self.evaluation = evaluate_now(self.recipe, model, done)
+        self.log.note({"seq_id": done - 1, "evaluation": self.evaluation})
+        self.tell(Progress("evaluation", done, self.end, self.losses[-1], self.evaluation))
+
+    # -- endings
+
+    def after_nan(self, engine: Engine, error: NanLossError) -> NanLossError:
+        y = error.seq_id
+        if len(self.losses) == y and engine.cut_before(y):
+            forget_from(self.folder.access, y)
+            self.save(engine, y)
+            kept = f"the state before subnet {y} is kept in {self.folder.path}/checkpoints/{y:08d}"
+        else:
+            kept = f"later subnets had gone on already, so the cut before it could not be formed; {self.kept()}"
+        return NanLossError(f"{error}; {kept}. Lower lr, or set clip = \"global:1.0\"", y, error.micro_batch)
+
+    def kept(self) -> str:
+        found = checkpoint.folders(self.folder.checkpoints)
+        if not found:
+            return "there is no checkpoint yet; lower [checkpoint] every to have one earlier"
+        return f"the last checkpoint is {found[-1]}; go on with --out {self.folder.path} --resume"
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM ask to stop at the next cut that can be had; a second one ends at once."""
+
+        def ask(number: int, frame: Any) -> None:
+            if self.asked_to_stop:
+                raise KeyboardInterrupt
+            self.asked_to_stop = True
+            self.tell(Progress("note", len(self.losses), self.end, note="stopping: finishing subnets in flight"))
+
+        before: dict[int, Any] = {}
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, ask)
+        except ValueError:  # not the main thread: whoever runs us handles signals
+            pass
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def write_run(self) -> None:
+        built = self.recipe.built
+        self.folder.write_json(
+            "run.json",
+            {
+                "recipe": self.plain_recipe, "recipe_name": self.request.name, "base": self.recipe.base,
+                "identity": self.identity, "placement": asdict(self.request.placement), "engine": self.request.engine,
+                "offload": self.request.offload, "fingerprint": fingerprint(),
+                "comparable": not self.recipe.allow_nondeterministic, "steps": self.end,
+                "always_shared": sorted(built.always[0]), "always_shared_buffers": sorted(built.always[1]),
+            },
+        )  # fmt: skip
+
+    def result(self, engine: Engine, began: float) -> dict[str, Any]:
+        ran = len(self.losses) - self.start
+        busy = engine.busy
+        result: dict[str, Any] = {
+            "steps": len(self.losses),
+            "weights_sha256": hash_tensors(engine.hashed_weights()),
+            "optimizer_sha256": hash_tensors(engine.optimizer_state()),
+            "losses_sha256": losses_hash(self.losses),
+            "subnets_per_s": ran / self.seconds if self.seconds else None,
+            "bubble": None if self.request.engine == "plain" or not self.seconds
+            else 1.0 - busy / (engine.workers * self.seconds),
+            "workers": engine.workers,
+            "engine": self.request.engine,
+            "seconds": time.time() - began,
+            "last_loss": self.losses[-1] if self.losses else None,
+            "comparable": not self.recipe.allow_nondeterministic,
+        }  # fmt: skip
+        if self.evaluation:
+            result["evaluation"] = {k: self.evaluation[k] for k in ("mean", "best") if k in self.evaluation}
+        return result
+
+
+def forget_from(access: Path, seq_id: int) -> None:
+    """Drop lines of subnets from `seq_id` on from an access log."""
+    aside = access.with_name(".access.jsonl.writing")
+    with access.open("rb") as old, aside.open("wb") as new:
+        new.writelines(line for line in old if json.loads(line)["seq"] < seq_id)
+    aside.replace(access)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _remove_if_new(folder: RunFolder) -> None:
+    """A run that was refused leaves no folder behind."""
+    if folder.resumed or checkpoint.folders(folder.checkpoints):
+        return
+    for path in folder.path.iterdir():
+        if path.is_file():
+            path.unlink()
+    with contextlib.suppress(OSError):
+        folder.checkpoints.rmdir()
+    with contextlib.suppress(OSError):
+        folder.path.rmdir()
+
+
+def same_hashes(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    """Names of the hashes in which two results differ."""
+    keys = ("weights_sha256", "optimizer_sha256", "losses_sha256")
+    return [key for key in keys if one.get(key) != two.get(key)]
