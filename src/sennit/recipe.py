@@ -156,7 +156,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe, without `base`; `Recipe.from_dict` reads it back."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain = dataclasses.asdict(self)
         del plain["base"]
         return {("loss" if key == "loss_name" else key): value for key, value in plain.items()}
 

@@ -161,7 +161,7 @@ def test_every_byte_of_a_checkpoint_counts(tmp_path: Path) -> None:
         data = file.read_bytes()
         for at in range(0, len(data), 37):
             file.write_bytes(data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1 :])
-            with pytest.raises(CheckpointError, match="00000050"):
+            with pytest.raises(CheckpointError, match=r"00000050"):
                 load(folder, IDENTITY)
         file.write_bytes(data)
     assert load(folder, IDENTITY).seq_id == 50
@@ -175,13 +175,13 @@ def test_several_damaged_ones_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"Remove 00000100, 00000150 .*00000050: rm -r \S+100 \S+150$"):
         newest(tmp_path, IDENTITY)
     cut(tmp_path / "00000050" / WEIGHTS)
-    with pytest.raises(CheckpointError, match="None of the older ones is usable either"):
+    with pytest.raises(CheckpointError, match=r"None of the older ones is usable either"):
         newest(tmp_path, IDENTITY)
 
 
 def test_the_only_one_damaged(tmp_path: Path) -> None:
     cut(save(tmp_path, 50) / STATE)
-    with pytest.raises(CheckpointError, match="There is no older one"):
+    with pytest.raises(CheckpointError, match=r"There is no older one"):
         newest(tmp_path, IDENTITY)
 
 
@@ -202,12 +202,12 @@ def test_a_renamed_one_and_another_format_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path, 50).rename(tmp_path / "00000060")
-    with pytest.raises(CheckpointError, match="was renamed: it holds 50 finished subnets; call it 00000050"):
+    with pytest.raises(CheckpointError, match=r"was renamed: it holds 50 finished subnets; call it 00000050"):
         newest(tmp_path, IDENTITY)
     monkeypatch.setattr(checkpoint, "FORMAT", 2)
     save(tmp_path, 70)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has format 2; this version of sennit reads 1"):
+    with pytest.raises(CheckpointError, match=r"has format 2; this version of sennit reads 1"):
         newest(tmp_path, IDENTITY)
 
 
@@ -233,7 +233,7 @@ def test_a_full_disk_keeps_the_older_ones(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_other_failures_to_write_are_told(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file")
-    with pytest.raises(RunError, match="could not be written: File exists; there is no older checkpoint"):
+    with pytest.raises(RunError, match=r"could not be written: File exists; there is no older checkpoint"):
         save(tmp_path / "checkpoints", 50)
 
 

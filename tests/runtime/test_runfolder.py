@@ -78,31 +78,31 @@ def test_a_folder_of_other_things_is_not_taken(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
     (tmp_path / "file").touch()
     for resume in (False, True):
-        with pytest.raises(UserError, match="a file stands where the folder should be"):
+        with pytest.raises(UserError, match=r"a file stands where the folder should be"):
             RunFolder.create(tmp_path / "file", resume=resume)
-    with pytest.raises(UserError, match="a file stands where the folder should be"):
+    with pytest.raises(UserError, match=r"a file stands where the folder should be"):
         RunFolder.create(tmp_path / "file" / "run", resume=False)
-    with pytest.raises(UserError, match="cannot be made: File name too long"):
+    with pytest.raises(UserError, match=r"cannot be made: File name too long"):
         RunFolder.create(tmp_path / ("x" * 300), resume=False)
 
 
 def test_open_reads_only_runs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no folder; give the --out"):
+    with pytest.raises(UserError, match=r"is no folder; give the --out"):
         RunFolder.open(tmp_path / "none")
-    with pytest.raises(UserError, match="has no run.json"):
+    with pytest.raises(UserError, match=r"has no run.json"):
         RunFolder.open(tmp_path)
     with RunFolder.create(tmp_path / "run", resume=False) as run:
         run.write_json("run.json", {"a": 1})
         assert RunFolder.open(tmp_path / "run").read_json("run.json") == {"a": 1}
-        with pytest.raises(UserError, match="in use"):
+        with pytest.raises(UserError, match=r"in use"):
             RunFolder.open(tmp_path / "run", lock=True)
-        with pytest.raises(UserError, match="cannot read .*result.json: No such file"):
+        with pytest.raises(UserError, match=r"cannot read .*result.json: No such file"):
             run.read_json("result.json")
         (run.path / "result.json").write_text("{")
-        with pytest.raises(UserError, match="result.json is not valid JSON"):
+        with pytest.raises(UserError, match=r"result.json is not valid JSON"):
             run.read_json("result.json")
         (run.path / "result.json").write_text("[]")
-        with pytest.raises(UserError, match="must hold a JSON object"):
+        with pytest.raises(UserError, match=r"must hold a JSON object"):
             run.read_json("result.json")
 
 
@@ -175,13 +175,13 @@ def test_a_log_shorter_than_at_the_checkpoint_is_refused(tmp_path: Path) -> None
     (tmp_path / "access.jsonl").write_text("short")
     with pytest.raises(CheckpointError, match=r"access.jsonl has 5 bytes, but had 6 when"):
         truncate(tmp_path / "access.jsonl", 6)
-    with pytest.raises(CheckpointError, match="has 0 bytes, but had 1"):
+    with pytest.raises(CheckpointError, match=r"has 0 bytes, but had 1"):
         truncate(tmp_path / "gone.jsonl", 1)
 
 
 def test_a_full_disk_while_logging_is_a_run_error() -> None:
     log = LossLog(Path("/dev/full"))
-    with pytest.raises(RunError, match="the disk is full: /dev/full could not be written"):
+    with pytest.raises(RunError, match=r"the disk is full: /dev/full could not be written"):
         log.write(0, {}, 1.0)
     log.close()
 

@@ -90,19 +90,19 @@ def test_last_line_without_end_is_left_out(tmp_path: Path) -> None:
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     good = '{"worker":0,"step":"s","group":"g","seq":0,"micro":0,"phase":"F","rw":"R","version":0}\n'
     (tmp_path / "a").write_text(good + line + "\n" + good)
-    with pytest.raises(UserError, match="line 2 is no access"):
+    with pytest.raises(UserError, match=r"line 2 is no access"):
         list(read_accesses(tmp_path / "a"))
 
 
 def test_a_missing_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read the access log .*nothing: No such file"):
+    with pytest.raises(UserError, match=r"cannot read the access log .*nothing: No such file"):
         list(read_accesses(tmp_path / "nothing"))
 
 
 def test_a_full_disk_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = AccessLog(Path("/dev/full"), 0)
     log.parameters("s", "g", 0, 0, "F", "R", -1)
-    with pytest.raises(RunError, match="/dev/full could not be written: No space left"):
+    with pytest.raises(RunError, match=r"/dev/full could not be written: No space left"):
         log.flush()
     log.close()
 

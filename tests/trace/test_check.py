@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from access_logs import ALWAYS, HEAD, STEM, SUBNETS, right_log
 from msgspec.structs import replace
 
 from sennit.errors import UserError
 from sennit.trace import check as module
 from sennit.trace.access import Access
 from sennit.trace.check import Rules, check
-
-from access_logs import ALWAYS, HEAD, STEM, SUBNETS, right_log
 
 SHARED = ("strict", "delayed:2", "delayed:3", "frozen")
 
@@ -121,7 +120,7 @@ def test_an_always_shared_group_must_be_used_by_all() -> None:
 
 
 def test_an_empty_log_does_not_pass() -> None:
-    assert [v.message for v in check([], rules(end=None))][0] == "the log holds no accesses"
+    assert next(v.message for v in check([], rules(end=None))) == "the log holds no accesses"
     assert check([], rules(end=3))
 
 
@@ -180,7 +179,7 @@ def test_frozen_buffers_never_move() -> None:
 
 def test_unknown_policy_is_refused() -> None:
     for text in ("delayed:1", "delayed", "strikt", "delayed:x"):
-        with pytest.raises(UserError, match="shared must be strict, delayed:K"):
+        with pytest.raises(UserError, match=r"shared must be strict, delayed:K"):
             check([], Rules(1, text))
 
 

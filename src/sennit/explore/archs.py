@@ -10,7 +10,7 @@ from sennit.supernet.keys import below, mix, name_key
 
 
 class Draws:
-    """Numbers from a key. Draws with a name depend on the key and the name only, not on what else was drawn."""
+    """Numbers from a key. Each depends on the key and its coordinates only, not on what else was drawn."""
 
     def __init__(self, key: int) -> None:
         self.key = key

@@ -39,8 +39,8 @@ def evaluate_now(
         model_copy: weights after subnet `seq_id`, with what a delayed policy holds back applied.
 
     Returns:
-        JSON-safe: `seq_id`, `metric` ("accuracy", or "loss" where there is none), its `mean` and `best` over the
-        networks, and `scores`: a list of `{"arch": ..., "metrics": {...}}`, fixed archs first.
+        JSON-safe: `seq_id`, `metric` ("accuracy", or "loss" where there is none), its `mean` and `best`
+        over the networks, and `scores`: a list of `{"arch": ..., "metrics": {...}}`, fixed archs first.
 
     Raises:
         ArchError: a fixed arch that the space does not have.

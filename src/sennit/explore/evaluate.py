@@ -1,8 +1,9 @@
-"""`Evaluator`: the metrics of one network of a trained supernet, always the same for the same recipe and weights.
+"""`Evaluator`: the metrics of one network of a trained supernet, the same for the same recipe and weights.
 
-A network is frozen out of the supernet, its BatchNorm statistics are re-estimated (those of the supernet are a
-mixture over all subnets: Bender et al. 2018 section 3.4, Guo et al. 2020 section 3.4), and it runs over held-out
-samples. It never touches the supernet, the stream of training batches, or a generator of the process.
+A network is frozen out of the supernet, its BatchNorm statistics are re-estimated, since those of the
+supernet are a mixture over all subnets (Guo et al., "Single Path One-Shot Neural Architecture Search", ECCV
+2020, section 3.3), and it runs over held-out samples. Neither the supernet, nor the stream of training
+batches, nor a generator of the process is touched.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from sennit.errors import SpaceError, UserError
-from sennit.explore.frozen import FrozenNetwork, freeze, freeze_program
+from sennit.explore.frozen import FrozenNetwork, freeze
 from sennit.explore.heldout import held_out, recalibration
-from sennit.explore.metrics import MODES, Mode, accuracy_of, count_flops, count_parameters, on_meta, one_sample
+from sennit.explore.metrics import MODES, Mode, accuracy_of, count_flops, count_parameters, one_sample
 from sennit.explore.state import quiet
 from sennit.program.template import map_tree
 from sennit.space.choice import Arch
@@ -55,6 +56,10 @@ class Evaluation:
                 raise UserError(f"evaluation: {name} must be at least {low}, got {value}")
 
 
+DEFAULT = Evaluation()
+"""All held-out samples, statistics from 8 batches."""
+
+
 class Evaluator:
     """Evaluates networks of one recipe, all on the same samples.
 
@@ -65,7 +70,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, recipe: Recipe, rule: Evaluation = Evaluation(), device: torch.device | str = "cpu"
+        self, recipe: Recipe, rule: Evaluation = DEFAULT, device: torch.device | str = "cpu"
     ) -> None:
         self.recipe, self.rule, self.device = recipe, rule, torch.device(device)
 
@@ -83,8 +88,8 @@ class Evaluator:
 
     @cached_property
     def recalibration_inputs(self) -> list[Any]:
-        train = self.recipe.built.batches
-        return recalibration(train.dataset, train.batch_size, self.rule.recalibrate, self.recipe.seed, self.device)
+        train, count = self.recipe.built.batches, self.rule.recalibrate
+        return recalibration(train.dataset, train.batch_size, count, self.recipe.seed, self.device)
 
     # -- what can be measured
 
@@ -109,18 +114,13 @@ class Evaluator:
         x, precision = self.batches[0][0], self.recipe.precision
         return freeze(model, arch, x, copy_parameters=copy_parameters, precision=precision).eval()
 
-    def costs(self, model: ModelSpace, arch: Arch) -> dict[str, int]:
+    def costs(self, network: FrozenNetwork) -> dict[str, int]:
         """`parameters`, and `flops` of one sample: what is known of a network before it is evaluated."""
-        x = one_sample(self.batches[0][0])
-        args, kwargs = as_call(x)
-        program = model.program(arch, *args, **kwargs)
-        empty = freeze_program(model.recordings.skeleton, program, copy_parameters=False).eval()
         with self.quiet("flops"):
-            try:
-                flops = count_flops(empty, on_meta(x))
-            except (NotImplementedError, RuntimeError):  # a step that needs data
-                flops = count_flops(self.freeze(model, arch), x)
-        return {"parameters": count_parameters(empty), "flops": flops}
+            return {
+                "parameters": count_parameters(network),
+                "flops": count_flops(network, one_sample(self.batches[0][0])),
+            }
 
     def recalibrate(self, network: FrozenNetwork) -> None:
         """Re-estimate BatchNorm statistics: averages over training batches, each with the same weight.
@@ -129,7 +129,11 @@ class Evaluator:
         """
         training = network.training
         network.train()
-        norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+        norms = [
+            m
+            for m in network.modules()
+            if isinstance(m, _BatchNorm) and m.training and m.running_mean is not None
+        ]
         if norms and self.rule.recalibrate:
             momenta = [m.momentum for m in norms]
             for norm in norms:
@@ -173,7 +177,8 @@ class Evaluator:
 
     def evaluate(self, model: ModelSpace, arch: Arch) -> dict[str, float]:
         """All metrics of `arch`, with re-estimated statistics."""
-        return {**self.measure(self.prepared(model, arch)), **self.costs(model, arch)}
+        network = self.prepared(model, arch)
+        return {**self.measure(network), **self.costs(network)}
 
     def prepared(self, model: ModelSpace, arch: Arch, *, copy_parameters: bool = False) -> FrozenNetwork:
         """The network of `arch` as it is evaluated and exported: eval mode, re-estimated statistics."""
@@ -194,7 +199,11 @@ class Evaluator:
 
 
 def evaluate(
-    recipe: Recipe, model: nn.Module, arch: Arch, rule: Evaluation = Evaluation(), device: torch.device | str = "cpu"
+    recipe: Recipe,
+    model: nn.Module,
+    arch: Arch,
+    rule: Evaluation = DEFAULT,
+    device: torch.device | str = "cpu",
 ) -> dict[str, float]:
     """All metrics of the network `arch` of a trained supernet: `accuracy`, `loss`, `parameters`, `flops`, ...
 
@@ -208,7 +217,9 @@ def evaluate(
 def as_space(model: nn.Module) -> ModelSpace:
     """`model`, which must be a space."""
     if not isinstance(model, ModelSpace):
-        raise SpaceError(f"a trained sennit.ModelSpace is needed here (recipe.build_model()), got {type(model).__name__}")
+        raise SpaceError(
+            f"a trained sennit.ModelSpace is needed (recipe.build_model()), got {type(model).__name__}"
+        )
     return model
 
 
@@ -219,9 +230,9 @@ def run(network: Network, x: Any) -> Any:
 
 
 def _numbers(score: Any) -> dict[str, float]:
-    if not isinstance(score, dict):
-        raise UserError(f"a data set's score(network, device) must return numbers by name, got {score!r:.120}")
     try:
         return {str(name): float(value) for name, value in score.items()}
-    except (TypeError, ValueError):
-        raise UserError(f"a data set's score(network, device) must return numbers by name, got {score!r:.120}") from None
+    except (AttributeError, TypeError, ValueError):
+        raise UserError(
+            f"a data set's score(network, device) must return numbers by name, got {score!r:.120}"
+        ) from None

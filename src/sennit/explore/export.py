@@ -4,8 +4,8 @@
     weights.safetensors   the same parameters and buffers, each storage once, by its first name
     arch.json             what it is, what it was measured at, and how to load it
 
-The folder is checked before it appears under its name: the program is read back from the file, and its outputs and
-metrics must be those of the network that was evaluated, bit for bit.
+The folder is checked before it appears under its name: the program is read back from the file, and its
+outputs and metrics must be those of the network that was evaluated, bit for bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.errors import RunError, UserError
-from sennit.explore.evaluate import Evaluation, Evaluator, as_space
+from sennit.explore.evaluate import DEFAULT, Evaluation, Evaluator, as_space
 from sennit.explore.frozen import FrozenNetwork
 from sennit.explore.heldout import moved
 from sennit.explore.traced import Traced, load, save, trace
@@ -60,7 +60,7 @@ def export(
     arch: Arch,
     folder: str | Path,
     *,
-    evaluation: Evaluation = Evaluation(),
+    evaluation: Evaluation = DEFAULT,
     metrics: Mapping[str, float] | None = None,
     weights: Literal["inherited", "retrained"] = "inherited",
     overwrite: bool = False,
@@ -75,12 +75,12 @@ def export(
         metrics: what the search reported; every one of them must come out again.
         weights: where the model's weights come from, for the record.
         overwrite: replace a folder that is there.
-        device: where the model lives. The program is made for the CPU in any case, and also checked on `device`.
+        device: where the model lives. The program is made for the CPU in any case, and checked on `device`.
 
     Raises:
         UserError: the folder exists, or the arch or the evaluation cannot be used.
-        RunError: the exported program differs from the network by a bit, gives other metrics than reported, or
-            torch.export refuses the network.
+        RunError: the exported program differs from the network by a bit, gives other metrics than reported,
+            or torch.export refuses the network.
     """
     folder = Path(folder)
     if folder.exists() and not overwrite:
@@ -88,7 +88,7 @@ def export(
     evaluator = Evaluator(recipe, evaluation, device)
     space = as_space(model)
     network = evaluator.prepared(space, arch, copy_parameters=True)
-    measured = {**evaluator.measure(network), **evaluator.costs(space, arch)}
+    measured = {**evaluator.measure(network), **evaluator.costs(network)}
     _compare_metrics(metrics or {}, measured, "was reported with")
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(aside, ignore_errors=True)
@@ -111,7 +111,11 @@ def export(
             "inputs": [{"dtype": dtype, "shape": shape} for dtype, shape in traced.inputs],
             "note": note,
             "torch": torch.__version__,
-            "settings": {"threads": recipe.threads, "precision": recipe.precision, "device": evaluator.device.type},
+            "settings": {
+                "threads": recipe.threads,
+                "precision": recipe.precision,
+                "device": evaluator.device.type,
+            },
             "load": _how_to_load(recipe),
         }
         (aside / ARCH).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -133,7 +137,9 @@ def _write_network(folder: Path, network: FrozenNetwork, evaluator: Evaluator) -
     held = traced.program.state_dict
     for name, tensor in tensors.items():
         if name not in held or not same_bits(held[name], tensor):
-            raise RunError(f"the exported program does not hold {name!r} as the network does; please report this")
+            raise RunError(
+                f"the exported program does not hold {name!r} as the network does; please report this"
+            )
     safetensors.torch.save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
     return traced
 
@@ -178,11 +184,11 @@ def same_bits(one: Any, two: Any) -> bool:
     a, b = ([leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)] for tree in (one, two))
     if [(t.dtype, t.shape) for t in a] != [(t.dtype, t.shape) for t in b]:
         return False
-    return all(
-        torch.equal(p.detach().contiguous().reshape(-1).view(torch.uint8), q.detach().contiguous().reshape(-1).view(torch.uint8))
-        for p, q in zip(a, b, strict=True)
-        if p.numel()
-    )
+    return all(torch.equal(_bytes(p), _bytes(q)) for p, q in zip(a, b, strict=True) if p.numel())
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _how_to_load(recipe: Recipe) -> list[str]:

@@ -1,11 +1,11 @@
 """`freeze`: one network out of a space, as a module of its own.
 
-A frozen network runs the recorded program of its arch on plain torch modules that stand under their paths in the
-space, so its state dict has the names of the space's, and holds nothing that the program does not use. It gives
-the bits that the space gives for this arch, and it is what is evaluated, exported and counted.
+A frozen network runs the recorded program of its arch on plain torch modules that stand under their paths in
+the space, so its state dict has the names of the space's, and holds nothing that the program does not use. It
+gives the bits that the space gives for this arch, and it is what is evaluated, exported and counted.
 
-Modules and buffers are always copies, so that switching to training mode and re-estimating BatchNorm statistics
-never touches the supernet. Parameters are copies or the supernet's own.
+Modules and buffers are always copies, so that switching to training mode and re-estimating BatchNorm
+statistics never touches the supernet. Parameters are copies or the supernet's own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class FrozenNetwork(nn.Module):
         self._frozen_precision = precision
         last = {n: step.index for step in program.steps for n in step.reads}
         kept = set(program.outputs)
-        self._frozen_dead = [[n for n in s.reads if last[n] == s.index and n not in kept] for s in program.steps]
+        self._frozen_dead = [
+            [n for n in step.reads if last[n] == step.index and n not in kept] for step in program.steps
+        ]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         program = self._frozen_program
@@ -85,7 +87,7 @@ def freeze(
         arch: any dict that the space accepts.
         example_x: an input of the space: a tensor, or a tuple, list or dict of them. Only its shapes matter.
         copy_parameters: False lets the network hold the supernet's own parameters: no memory, but then
-            neither train it nor move it to another device.
+            neither train it nor move it to another device. (A tied one that is not contiguous is copied.)
         precision: see `FrozenNetwork`.
 
     Raises:
@@ -94,24 +96,12 @@ def freeze(
     """
     args, kwargs = as_call(example_x)
     program = space.program(arch, *args, **kwargs)
-    return freeze_program(space, program, copy_parameters=copy_parameters, precision=precision)
-
-
-def freeze_program(
-    root: nn.Module, program: Program, *, copy_parameters: bool = True, precision: str = "fp32"
-) -> FrozenNetwork:
-    """The network of a recorded program. `root` may be the space, or its skeleton without memory.
-
-    A parameter that several steps read must be contiguous and aligned, as it is when it enters a step of the
-    space; one that is not is copied in any case.
-    """
     network = FrozenNetwork(program, precision)
-    modules = dict(root.named_modules())
-    tensors = unique_tensors(root)
+    modules = dict(space.named_modules())
+    tensors = unique_tensors(space)
     targets = dict.fromkeys(step.target for step in program.steps if step.kind == "module")
-    named = dict.fromkeys(
-        leaf.name for step in program.steps for leaf in leaves((step.args, step.kwargs)) if isinstance(leaf, ParamRef)
-    )
+    arguments = leaves([(step.args, step.kwargs) for step in program.steps])
+    named = dict.fromkeys(leaf.name for leaf in arguments if isinstance(leaf, ParamRef))
     entering = {id(tensors[name]) for name in program.tied}
     memo: dict[int, Any] = {}  # one memo for all, so that ties stay ties
     used = [p for path in targets for p in modules[path].parameters()]
@@ -123,10 +113,11 @@ def freeze_program(
         _place(network, path, copy.deepcopy(modules[path], memo))
     for name in named:
         _place_tensor(network, name, copy.deepcopy(tensors[name], memo))
-    return network.train(root.training)
+    return network.train(space.training)
 
 
 def _parameter(parameter: nn.Parameter, copied: bool, enters: bool) -> nn.Parameter:
+    """A parameter that several steps read enters each through an Edge: contiguous and aligned."""
     data = parameter.detach()
     if enters and settled(data) is not data:
         return nn.Parameter(settled(data), requires_grad=parameter.requires_grad)
@@ -163,8 +154,8 @@ def _place_tensor(root: nn.Module, name: str, tensor: Tensor) -> None:
 def _entered(tensor: Tensor) -> Tensor:
     """`tensor` as a step may use it: contiguous and aligned, as an `Edge` makes it.
 
-    While a program is exported there are no addresses; then the offset into the storage decides, which comes to
-    the same, since storages themselves are aligned.
+    While a program is exported there are no addresses; then the offset into the storage decides, which comes
+    to the same, since storages themselves are aligned.
     """
     if not torch.compiler.is_exporting():
         return settled(tensor)

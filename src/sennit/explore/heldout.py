@@ -1,7 +1,7 @@
-"""Batches that evaluation looks at: held-out samples once each, and training batches to re-estimate statistics.
+"""Batches that evaluation looks at: held-out samples, each once, and training batches for statistics.
 
-Both are functions of the recipe and of their own keys. The stream of training batches is not touched: no seq id
-of it is asked for, and nothing is drawn from a generator that anybody else uses.
+Both are functions of the recipe and of their own keys. The stream of training batches is not touched: no seq
+id of it is asked for, and nothing is drawn from a generator that anybody else uses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class _Chosen(KeyedBatches):
         return self.chosen[seq_id]
 
 
-def held_out(dataset: Any, batch_size: int, samples: int | None, seed: int, device: torch.device) -> list[Any]:
+def held_out(
+    dataset: Any, batch_size: int, samples: int | None, seed: int, device: torch.device
+) -> list[Any]:
     """Batches `(x, y)` that hold each of the chosen samples once; the last may be smaller.
 
     All samples come in their order; fewer than all are a keyed choice, in their order. A data set with length

@@ -40,3 +40,7 @@ class Constraints:
             if limit is not None and costs[name] > limit:
                 return f"max_{name} = {limit}"
         return None
+
+
+FREE = Constraints()
+"""No limits."""

@@ -1,7 +1,7 @@
 """The log of a search: one line of JSON per result, appended and synced before the next candidate is drawn.
 
-The first line says which search it is. A process that is killed while writing leaves a torn last line; it is cut
-off when the log is opened again. Anything else that is wrong with a log is an error.
+The first line says which search it is. A process that is killed while writing leaves a torn last line; it
+is cut off when the log is opened again. Anything else that is wrong with a log is an error.
 """
 
 from __future__ import annotations
@@ -90,12 +90,15 @@ class Log:
 
     def _check(self, found: Any, identity: dict[str, Any]) -> None:
         if not isinstance(found, dict):
-            raise CheckpointError(f"{self.path} does not begin as the log of a search does; choose another folder")
+            raise CheckpointError(f"{self.path} is not the log of a search; choose another folder")
         keys = sorted({*found, *identity}, key=str)
         different = [key for key in keys if found.get(key) != identity.get(key)]
         if different:
-            shown = "; ".join(f"{k}: {_short(found.get(k))} there, {_short(identity.get(k))} here" for k in different)
-            raise UserError(f"{self.path} holds another search ({shown}); give the same settings, or another folder")
+            there, here = ({k: _short(side.get(k)) for k in different} for side in (found, identity))
+            shown = "; ".join(f"{k}: {there[k]} there, {here[k]} here" for k in different)
+            raise UserError(
+                f"{self.path} holds another search ({shown}); give the same settings, or another folder"
+            )
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line, and wait until it is on the disk.

@@ -14,12 +14,19 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from sennit.errors import UserError
 from sennit.program.template import map_tree
 from sennit.space.model_space import as_call
-from sennit.supernet.loss import PADDING, LossFunction, cross_entropy, smoothed_token_cross_entropy, token_cross_entropy
+from sennit.supernet.loss import (
+    PADDING,
+    LossFunction,
+    cross_entropy,
+    smoothed_token_cross_entropy,
+    token_cross_entropy,
+)
 
 Mode = Literal["min", "max"]
 
 MODES: dict[str, Mode] = {"loss": "min", "accuracy": "max", "parameters": "min", "flops": "min"}
-"""Direction of the metrics that sennit measures. A data set with a `score` may add `modes = {"bleu": "max"}`."""
+"""Direction of the metrics that sennit measures. A data set with a `score` may add `modes = {"bleu": "max"}`.
+"""
 
 Accuracy = Callable[[Any, Any], tuple[Any, Any]]
 """`(output, target)` of one batch to (how many are right, of how many)."""
@@ -61,7 +68,9 @@ class Objective:
             UserError: the network has no such metric.
         """
         if self.name not in metrics:
-            raise UserError(f"objective {self.name!r} was not measured; there are {', '.join(sorted(metrics))}")
+            raise UserError(
+                f"objective {self.name!r} was not measured; there are {', '.join(sorted(metrics))}"
+            )
         return float(metrics[self.name])
 
     def rank(self, metrics: Mapping[str, Any]) -> float:
@@ -102,12 +111,12 @@ def count_flops(network: nn.Module, x: Any) -> int:
     Matrix products, convolutions and attention count; element-wise operations do not.
 
     Args:
-        network: in eval mode. Best on device "meta", where nothing is computed and attention is counted alike for
-            every kind of device.
+        network: in eval mode.
         x: an input of one sample, on the device of the network.
     """
     args, kwargs = as_call(x)
-    on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch counts the GPU's, not this
+    # torch's counter knows the attention kernels of GPUs, not that of the CPU
+    on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     counter = FlopCounterMode(display=False, custom_mapping={on_cpu: _attention_flops})
     with torch.no_grad(), counter:
         network(*args, **kwargs)
@@ -122,8 +131,3 @@ def _attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> in
 def one_sample(x: Any) -> Any:
     """The first row of every tensor of a batch's input."""
     return map_tree(lambda t: t[:1] if isinstance(t, Tensor) and t.dim() else t, x)
-
-
-def on_meta(x: Any) -> Any:
-    """The same shapes without data."""
-    return map_tree(lambda t: torch.empty_like(t, device="meta") if isinstance(t, Tensor) else t, x)

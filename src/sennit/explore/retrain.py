@@ -83,9 +83,8 @@ def retrain(
                 loss.backward()
             task.report(j, loss)
             if not math.isfinite(task.reported[j]):
-                raise NanLossError(
-                    f"the loss of step {task.seq_id} is {task.reported[j]}; lower lr ({task.lr}) or clip", task.seq_id, j
-                )
+                reason = f"the loss of step {task.seq_id} is {task.reported[j]}; lower lr ({task.lr}) or clip"
+                raise NanLossError(reason, task.seq_id, j)
         task.set_lr(optimizer)
         task.clip_(model)
         optimizer.step()
@@ -127,7 +126,7 @@ def alone(
 def _steps(recipe: Recipe, split: str, epochs: float) -> int:
     dataset = recipe.built.dataset(split)
     if hasattr(dataset, "batch"):
-        raise UserError("this data set forms batches of its own, so epochs have no fixed length; give steps instead")
+        raise UserError("this data set forms its own batches, so an epoch has no fixed length; give steps")
     if not epochs > 0:
         raise UserError(f"epochs must be above 0, got {epochs}")
     return math.ceil(epochs * len(dataset) / recipe.batch_size)

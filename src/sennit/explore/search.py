@@ -1,8 +1,8 @@
 """`search`: the best network of a trained supernet, by evaluating some of them.
 
-Candidate k is a function of the seed, of k and of the results before it. Each result is on the disk before the
-next candidate is drawn, so a search that is killed at any moment goes on with the very archs and metrics that it
-would have had.
+Candidate k is a function of the seed, of k and of the results before it. Each result is on the disk before
+the next candidate is drawn, so a search that is killed at any moment goes on with the very archs and
+metrics that it would have had.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from sennit.errors import ArchError, CheckpointError, UserError
-from sennit.explore.evaluate import Evaluation, Evaluator, as_space
+from sennit.explore.evaluate import DEFAULT, Evaluation, Evaluator, as_space
 from sennit.explore.history import History, Trial
-from sennit.explore.limits import Budget, Constraints
+from sennit.explore.limits import FREE, Budget, Constraints
 from sennit.explore.log import Log
 from sennit.explore.metrics import Objective
 from sennit.explore.result import LOG, SearchResult
@@ -50,7 +50,7 @@ class Search:
         *,
         budget: Budget,
         objective: Objective,
-        constraints: Constraints = Constraints(),
+        constraints: Constraints = FREE,
         refusals: int = 1000,
         top: int = 10,
         on_result: OnResult | None = None,
@@ -116,7 +116,7 @@ class Search:
             if reason is None:
                 return arch, self.refusals
         if not self.history.trials:
-            raise UserError(f"none of the {size} networks of this space meets {self._counted(reasons)}; loosen it")
+            raise UserError(f"none of the {size} networks meets {self._counted(reasons)}; loosen it")
         return None
 
     def _judge(self, drawn: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -130,7 +130,7 @@ class Search:
         if key in self.seen:
             return arch, "evaluated before"
         if key not in self.costs:
-            self.costs[key] = self.evaluator.costs(self.model, arch)
+            self.costs[key] = self.evaluator.costs(self.evaluator.freeze(self.model, arch))
         return arch, self.constraints.broken(self.costs[key])
 
     @staticmethod
@@ -184,8 +184,8 @@ def search(
     seed: int | None = None,
     budget: int | Budget = 200,
     objective: str | None = None,
-    constraints: Constraints = Constraints(),
-    evaluation: Evaluation = Evaluation(),
+    constraints: Constraints = FREE,
+    evaluation: Evaluation = DEFAULT,
     refusals: int = 1000,
     top: int = 10,
     on_result: OnResult | None = None,
@@ -211,15 +211,14 @@ def search(
         resume: False refuses a folder that holds results.
 
     Raises:
-        UserError: a setting that cannot be used, constraints that (nearly) no network meets, a folder in use or
-            with another search.
+        UserError: a setting that cannot be used, constraints that (nearly) no network meets, a folder in
+            use or with another search.
     """
     space = as_space(model)
     evaluator = Evaluator(recipe, evaluation, device)
     if isinstance(strategy, str):
-        strategy = make_strategy(
-            strategy, space.structure, recipe.seed if seed is None else seed, recipe.base, **(strategy_args or {})
-        )
+        seed = recipe.seed if seed is None else seed
+        strategy = make_strategy(strategy, space.structure, seed, recipe.base, **(strategy_args or {}))
     return Search(
         evaluator, space, folder, strategy,
         budget=Budget(budget) if isinstance(budget, int) else budget,

@@ -1,13 +1,15 @@
 """`quiet`: run something beside a training run without leaving a trace in the process.
 
-Evaluation draws random numbers (dropout while statistics are re-estimated, a module that draws in eval mode),
-runs under the recipe's kernels and needs no gradients. The process it runs in may be in the middle of training.
+Evaluation draws random numbers (dropout while statistics are re-estimated, a module that draws in eval
+mode), runs under the recipe's kernels and needs no gradients. The process it runs in may be in the middle
+of training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -52,15 +54,21 @@ def _cuda_generators_restored() -> Iterator[None]:
 @contextmanager
 def _kernels_restored() -> Iterator[None]:
     """The flags that `set_kernel_flags` sets."""
-    algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    flags = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     fast = torch.backends.mha.get_fastpath_enabled()
+    flags: list[tuple[Any, str]] = [
+        (torch.utils.deterministic, "fill_uninitialized_memory"),
+        (torch.backends.cudnn, "deterministic"),
+        (torch.backends.cudnn, "benchmark"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cuda.matmul, "allow_tf32"),
+    ]
+    values = [getattr(owner, name) for owner, name in flags]
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fill
-        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = flags
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.backends.mha.set_fastpath_enabled(fast)
+        for (owner, name), value in zip(flags, values, strict=True):
+            setattr(owner, name, value)

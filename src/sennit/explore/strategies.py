@@ -1,7 +1,8 @@
 """Strategies: which network to evaluate next.
 
-A strategy of your own has one method. If it draws only from `history.draws(seed)` and looks only at `history`, a
-search with it can be resumed at any point; state of its own is rebuilt on resume by asking it again.
+A strategy of your own has one method. If it draws only from `history.draws(seed)` and looks only at
+`history`, a search with it can be resumed at any point; state of its own is rebuilt on resume by asking it
+again.
 
     class Climb:
         def __init__(self, structure, seed=0):
@@ -66,9 +67,10 @@ class Evolution:
         structure: of the space.
         seed: of the draws.
         population: P; the first P networks are random.
-        sample: S; so many are drawn from the population, with replacement, and the best of them is the parent.
-        mutation: probability for each choice of the parent to change; at least one changes. 0: exactly one, as
-            in the paper.
+        sample: S; so many are drawn from the population, with replacement, and the best of them is the
+            parent.
+        mutation: probability for each choice of the parent to change; at least one changes. 0: exactly one,
+            as in the paper.
     """
 
     structure: Structure = dataclasses.field(repr=False)

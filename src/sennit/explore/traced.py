@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.export.passes import move_to_device_pass
 
 from sennit.errors import RunError
 from sennit.explore.frozen import FrozenNetwork
@@ -43,8 +44,8 @@ class Traced:
 def trace(network: FrozenNetwork, inputs: Sequence[Any]) -> Traced:
     """Export `network` as it is (eval mode, on the CPU).
 
-    The first axis of every tensor may vary, and so may the axes whose sizes differ between the inputs. What torch
-    cannot keep variable becomes fixed to the size in the first input.
+    The first axis of every tensor may vary, and so may the axes whose sizes differ between the inputs. What
+    torch cannot keep variable becomes fixed to the size in the first input.
 
     Args:
         inputs: inputs x of the network, all that it will be checked on.
@@ -57,7 +58,7 @@ def trace(network: FrozenNetwork, inputs: Sequence[Any]) -> Traced:
     try:
         program, reason = _export(network, example, varying), None
     except Exception as error:  # torch raises many kinds here
-        program, reason = None, str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        program, reason = None, (str(error).strip() or type(error).__name__).splitlines()[0]
     if program is not None and _batch_varies(program):
         return Traced(program, _shapes(program, example), None)
     try:
@@ -83,7 +84,7 @@ def load(path: Path, device: torch.device) -> nn.Module:
     """The program in a file as a module on `device`."""
     program = torch.export.load(path)
     if device.type != "cpu":
-        program = torch.export.passes.move_to_device_pass(program, device)
+        program = move_to_device_pass(program, device)
     return program.module()
 
 
@@ -106,8 +107,11 @@ def _tensors(x: Any) -> list[Tensor]:
 
 def _varying(inputs: Sequence[Any]) -> list[set[int]]:
     """Per tensor, the axes that may vary."""
-    columns = list(zip(*[_tensors(x) for x in inputs], strict=True))
-    return [{0} & set(range(c[0].dim())) | {a for a in range(c[0].dim()) if len({t.shape[a] for t in c}) > 1} for c in columns]
+    found = []
+    for same in zip(*[_tensors(x) for x in inputs], strict=True):
+        axes = range(same[0].dim())
+        found.append({a for a in axes if a == 0 or len({t.shape[a] for t in same}) > 1})
+    return found
 
 
 def _example(inputs: Sequence[Any], varying: list[set[int]]) -> Any:

@@ -302,7 +302,7 @@ def _work(
         else:
             channel = SharedMemoryChannel(rank, lines, arenas)
             worker = Worker(
-                rank, share, CpuStore(share.host), channel, lines.values(), launcher, log, torch.device("cpu")
+                rank, share, (share.parts.store or CpuStore)(share.host), channel, lines.values(), launcher, log, torch.device("cpu")
             )
         hear_out(worker)
         log.close()

@@ -16,7 +16,7 @@ from sennit.profile.quick import block_costs, block_order
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.launcher import Crew, low_water
 from sennit.runtime.segment import Segment, State
-from sennit.runtime.worker import Gate, Share, Worker
+from sennit.runtime.worker import Parts, Share
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
 
@@ -29,14 +29,14 @@ class Pipeline:
         start: first subnet to run.
         earlier: results of all subnets before `start`.
         logs: the access log.
-        gate: replaces the version check; for tests that show what a wrong one does.
+        parts: replaced ones, for tests that show what a wrong one does.
     """
 
     def __init__(
         self, recipe: Recipe, placement: Placement, logs: Path, start: int = 0,
         state: State | None = None, earlier: list[Result] | None = None,
         on_result: Callable[[Result], None] = lambda result: None, inherited: list[int] | None = None,
-        gate: Callable[[Worker], Gate] | None = None,
+        parts: Parts = Parts(),
     ) -> None:  # fmt: skip
         self.recipe, self.placement = recipe, placement
         built = recipe.built
@@ -61,7 +61,7 @@ class Pipeline:
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            gate=gate,
+            parts=parts,
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers

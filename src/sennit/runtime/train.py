@@ -28,7 +28,7 @@ from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 from sennit.runtime.runfolder import LossLog, RunFolder, fingerprint
 from sennit.runtime.segment import Engine, State
-from sennit.runtime.worker import Gate, Worker
+from sennit.runtime.worker import Parts
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
 
@@ -53,7 +53,7 @@ class Request:
     steps: int | None = None
     name: str = "run"
     probes: tuple[Callable[[dict[str, Any]], None], ...] = ()
-    gate: Callable[[Worker], Gate] | None = None
+    parts: Parts = Parts()
 
 
 @dataclass
@@ -187,7 +187,7 @@ class _Run:
             placement = replace(placement, in_flight=min(placement.in_flight or limit, limit))
         return Pipeline(
             self.recipe, placement, self.folder.access, self.start, self.state, self.earlier, self.on_result,
-            self.folder.handles(), request.gate,
+            self.folder.handles(), request.parts,
         )  # fmt: skip
 
     # -- from cut to cut

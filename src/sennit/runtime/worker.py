@@ -86,6 +86,19 @@ class Gate(Protocol):
     def open(self, group: str, seq_id: int, version: int) -> bool: ...
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a worker that a test may replace by broken ones, to show that they are caught.
+
+    Attributes:
+        gate: makes the check that opens a group; None for `VersionGate`.
+        store: makes the slots of a CPU worker from the host store; None for `CpuStore`.
+    """
+
+    gate: Callable[[Worker], Gate] | None = None
+    store: Callable[[Any], DeviceStore] | None = None
+
+
 @dataclass
 class Share:
     """What all workers share, made before the fork."""
@@ -100,7 +113,7 @@ class Share:
     in_flight: int
     words: dict[str, Word]
     versions: dict[str, int]
-    gate: Callable[[Worker], Gate] | None = None
+    parts: Parts
 
 
 @dataclass
@@ -161,7 +174,7 @@ class Worker:
         self.executor = EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
         self.kept = frozenset(self.built.always[0] | self.built.always[1]) if self.recipe.sharing.kind == "frozen" else frozenset[str]()
         self.source = BatchSource(self.built.batches, share.placement.loaders, share.placement.prefetch)
-        self.gate: Gate = (share.gate or VersionGate)(self)
+        self.gate: Gate = (share.parts.gate or VersionGate)(self)
         self.ready, self.tasks = Ready(), CspOrder()
         self.subnets: dict[int, Subnet] = {}
         self.flights: dict[tuple[int, int, int], _Flight] = {}
