@@ -306,7 +306,7 @@ def _refuse_unknown(
     for key, value in plain.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; did you mean {close[0]!r}?" if close else "."
             legal = ", ".join(name for name in known if name != "base")
             raise RecipeError(f"{where}: unknown key {prefix + key!r} (= {value!r}){hint} Legal keys: {legal}")
         for nested in (CheckpointRule, EvaluateRule, LrSchedule):

@@ -164,7 +164,7 @@ class Points:
 
     SIZES = {"train": 200, "valid": 75, "test": 75}
 
-    def __init__(self, split: str = "train", noise: float = 1.5) -> None:
+    def __init__(self, split: str = "train", noise: float = 0.7) -> None:
         centres = torch.randn(10, 64, generator=_generator("centres"))
         n = self.SIZES[split]
         self.y = torch.arange(n) % 10

@@ -155,8 +155,8 @@ def _check(
     for number, (x, _) in enumerate(evaluator.batches):
         if fits[number] and not same_bits(evaluator.output(loaded, x), evaluator.output(network, x)):
             raise RunError(
-                f"the exported program gives other bits than the network on held-out batch {number}; nothing was "
-                "exported. A step takes another kernel when exported: look for code that asks where it runs"
+                f"the exported program gives other bits than the network on held-out batch {number}, so "
+                "nothing was exported; look for a step whose code asks whether it is exported or traced"
             )
     if not all(fits):
         return f"compared on {sum(fits)} of {len(fits)} held-out batches, those of the fixed size"
@@ -170,8 +170,8 @@ def _compare_metrics(one: Mapping[str, float], measured: Mapping[str, float], ho
     if different:
         shown = "; ".join(f"{name} {one[name]!r}, here {measured.get(name)!r}" for name in different)
         raise RunError(
-            f"the network measures otherwise than it {how}: {shown}. Weights, recipe, evaluation settings, torch "
-            "version and device must be the same"
+            f"the network measures otherwise than it {how}: {shown}. Weights, recipe, evaluation settings, "
+            "torch version and device must be the same"
         )
 
 

@@ -70,8 +70,8 @@ class Log:
                 if i == len(whole) - 1:
                     break
                 raise CheckpointError(
-                    f"line {i + 1} of {self.path} is damaged ({error}); cut the file before that line to go on from "
-                    "there, or choose another folder"
+                    f"line {i + 1} of {self.path} is damaged ({error}); cut the file before it to go on "
+                    "from there, or choose another folder"
                 ) from error
             entries.append(entry)
             good += len(line) + 1
@@ -84,7 +84,8 @@ class Log:
         self._check(entries[0].get("search"), identity)
         if len(entries) > 1 and not resume:
             raise UserError(
-                f"{self.path} already holds {len(entries) - 1} results; resume this search, or choose another folder"
+                f"{self.path} already holds {len(entries) - 1} results; resume this search, or choose "
+                "another folder"
             )
         return entries[1:]
 
@@ -112,7 +113,8 @@ class Log:
             os.fsync(self.file.fileno())
         except OSError as error:
             raise RunError(
-                f"cannot write {self.path}: {error.strerror}; all earlier results are kept, resume when there is room"
+                f"cannot write {self.path}: {error.strerror}; all earlier results are kept, resume when "
+                "there is room"
             ) from error
 
     def _sync_folder(self) -> None:

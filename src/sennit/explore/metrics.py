@@ -80,7 +80,7 @@ class Objective:
 
 
 def accuracy_of(function: LossFunction) -> Accuracy | None:
-    """How a loss function counts right answers: its attribute `accuracy(output, target)`, or that of a built-in."""
+    """How right answers are counted: an attribute `accuracy` of the loss function, or a built-in one."""
     own = getattr(function, "accuracy", None)
     if own is not None:
         return own
@@ -106,7 +106,7 @@ def count_parameters(network: nn.Module) -> int:
 
 
 def count_flops(network: nn.Module, x: Any) -> int:
-    """Floating-point operations of one forward of `x`, counted by running it (torch's counter: 2 per multiply-add).
+    """Floating-point operations of one forward of `x`, counted by running it (2 per multiply-add).
 
     Matrix products, convolutions and attention count; element-wise operations do not.
 

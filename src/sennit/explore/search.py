@@ -153,7 +153,7 @@ class Search:
     # -- resume
 
     def _replay(self, entry: dict[str, Any]) -> None:
-        """Take a logged result over. The strategy is asked as it was then, so that it has the state it had."""
+        """Take a logged result over. The strategy is asked as it was then, and so gets the state it had."""
         number = self.history.number
         try:
             trial = Trial(entry["number"], entry["arch"], entry["metrics"])
@@ -167,9 +167,9 @@ class Search:
             drawn = self.strategy.ask(self.history)
         if attempts < self.refusals and any(drawn.get(label) != value for label, value in trial.arch.items()):
             raise UserError(
-                f"strategy {type(self.strategy).__name__} proposes another arch for candidate {number} than the log "
-                f"in {self.folder}: {drawn!r:.200} instead of {trial.arch!r:.200}; a strategy must depend on its "
-                "seed and the history alone, or choose another folder"
+                f"strategy {type(self.strategy).__name__} proposes {drawn!r:.200} for candidate {number}, but "
+                f"the log in {self.folder} has {trial.arch!r:.200}; a strategy must depend on its seed and the "
+                "history alone. Choose another folder to start anew"
             )
         self._add(trial)
 

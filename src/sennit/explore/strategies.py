@@ -110,7 +110,7 @@ def make_strategy(name: str, structure: Structure, seed: int, base: str = ".", *
     """
     if name not in STRATEGIES and not is_file_name(name):
         raise UserError(
-            f"strategy = {name!r} is neither built in ({', '.join(STRATEGIES)}) nor of the form 'file.py:Name'"
+            f"strategy = {name!r} is neither built in ({', '.join(STRATEGIES)}) nor written 'file.py:Name'"
         )
     factory = STRATEGIES[name] if name in STRATEGIES else resolve(name, base, "strategy", STRATEGIES)
     try:
@@ -123,7 +123,7 @@ def make_strategy(name: str, structure: Structure, seed: int, base: str = ".", *
 
 
 def describe(strategy: Strategy) -> dict[str, Any]:
-    """Name and arguments, to recognise a search by. A strategy that is no dataclass is known by its class only."""
+    """Name and arguments, to know a search by. Of a strategy that is no dataclass, the class only."""
     known: dict[str, Any] = {"name": type(strategy).__name__}
     if dataclasses.is_dataclass(strategy):
         for f in dataclasses.fields(strategy):

@@ -1,4 +1,4 @@
-"""`trace`: a frozen network as a `torch.export` program, for inputs of any batch size where that is possible."""
+"""`trace`: a frozen network as a `torch.export` program, for any batch size where that is possible."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _varying(inputs: Sequence[Any]) -> list[set[int]]:
 
 
 def _example(inputs: Sequence[Any], varying: list[set[int]]) -> Any:
-    """An input whose variable sizes differ from each other, where there is one; equal sizes are taken to be one.
+    """An input whose variable sizes all differ, where there is one, since torch may take equal ones for one.
 
     Sizes 0 and 1 are special to torch, so there are at least two rows.
     """
@@ -144,12 +144,19 @@ def _placeholders(program: ExportedProgram) -> list[Tensor]:
 
 def _batch_varies(program: ExportedProgram) -> bool:
     tensors = [t for t in _placeholders(program) if t.dim()]
-    return bool(tensors) and any(not isinstance(t.shape[0], int) for t in tensors)
+    return bool(tensors) and any(_size(t.shape[0]) is None for t in tensors)
 
 
 def _shapes(program: ExportedProgram, x: Any) -> list[tuple[str, list[int | None]]]:
     found = []
     for symbolic, real in zip(_placeholders(program), _tensors(x), strict=True):
-        shape = [n if isinstance(n, int) else None for n in symbolic.shape]
+        shape = [_size(n) for n in symbolic.shape]
         found.append((str(real.dtype).removeprefix("torch."), shape))
     return found
+
+
+def _size(n: Any) -> int | None:
+    """A size of a traced tensor; None if it may vary. A symbol that was tied to one number is that number."""
+    if isinstance(n, torch.SymInt) and not n.node.expr.is_number:
+        return None
+    return int(n)

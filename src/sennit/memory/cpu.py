@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sennit.memory.store import MICRO, USE, VERSION, GroupStep, HostStore
+from sennit.memory.group_step import GroupStep
+from sennit.memory.store import MICRO, USE, VERSION, HostStore
 
 
 class CpuStore:
@@ -18,6 +19,12 @@ class CpuStore:
         self.host = host
         self.leaves: dict[tuple[str, int], dict[str, nn.Parameter]] = {}
         self.steps: dict[tuple[str, int], GroupStep] = {}
+
+    def holds(self, group: str, version: int) -> bool:
+        return self.host.holds(group, version)
+
+    def version(self, group: str) -> int:
+        return self.host.version(group)
 
     def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
         """Leaves over the group's bytes; always the same objects for the same slot."""
@@ -38,6 +45,9 @@ class CpuStore:
     def buffers(self, group: str) -> dict[str, Tensor]:
         return self.host.views[group][0]
 
+    def remember(self, group: str) -> None:
+        self.host.remember_buffers(group)
+
     def move(self, group: str, word: tuple[int, int, int]) -> None:
         words = self.host.words[group][0]
         # in this order no half-written word equals one that somebody still waits for
@@ -54,6 +64,12 @@ class CpuStore:
                 tensor.copy_(before[name])
         step = self.steps.get((group, slot))
         if step is None:
-            step = self.steps[group, slot] = GroupStep(self.host, self._leaves(group, slot), self.host.state_views[group])
+            step = self.steps[group, slot] = GroupStep(
+                self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys,
+                self._leaves(group, slot), self.host.state_views[group],
+            )  # fmt: skip
         step(grads, lr)
         self.host.publish(group, version)
+
+    def flush(self) -> None:
+        """Nothing waits to be written: the slots are the store."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sennit.memory.layout import Layout, Region
 from sennit.program.groups import Group, Groups
 from sennit.space.names import non_persistent, unique_tensors
-from sennit.supernet.optim import make_optimizer, state_keys
+from sennit.supernet.optim import state_keys
 from sennit.supernet.sync import Shared
 
 VERSION, MICRO, USE = 0, 1, 2
@@ -90,6 +90,11 @@ class HostStore:
         for word in self.latest.values():
             word[0] = -1
 
+    @property
+    def step_keys(self) -> tuple[str, ...]:
+        """Keys of the state that a step reads and writes."""
+        return (*self.keys, "step") if self.counts_steps else self.keys
+
     # -- where things are
 
     def slot_of(self, group: str, version: int) -> int:
@@ -156,7 +161,7 @@ class HostStore:
     def optimizer_state(self) -> dict[str, Tensor]:
         """`parameter.key` to tensor, for parameters that have stepped, and gradients that wait."""
         found: dict[str, Tensor] = {}
-        keys = (*self.keys, "step") if self.counts_steps else self.keys
+        keys = self.step_keys
         for group, views in self.state_views.items():
             for name in self.groups.by_name[group].names:
                 if bool(views[f"{name}.stepped"]):
@@ -229,39 +234,3 @@ class HostStore:
 
     def group(self, name: str) -> Group:
         return self.groups.by_name[name]
-
-
-class GroupStep:
-    """The optimizer step of one group: torch's own optimizer on the group's tensors where they lie.
-
-    Args:
-        parameters: leaf per name; their data is stepped in place.
-        state: `name.key` views; `name.stepped` tells whether the state exists.
-    """
-
-    def __init__(
-        self, store: HostStore, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
-    ) -> None:
-        self.parameters, self.state = parameters, state
-        self.keys = (*store.keys, "step") if store.counts_steps else store.keys
-        self.optimizer = make_optimizer(store.optimizer_name, store.optimizer_arguments, parameters.items(), 0.0)
-
-    def __call__(self, grads: Mapping[str, Tensor], lr: float) -> None:
-        """Step the parameters that have a gradient."""
-        self.optimizer.param_groups[0]["lr"] = lr
-        for name, parameter in self.parameters.items():
-            parameter.grad = grads.get(name)
-            stepped = bool(self.state[f"{name}.stepped"])
-            self.optimizer.state[parameter] = (
-                {key: self.state[f"{name}.{key}"] for key in self.keys} if stepped else {}
-            )
-        self.optimizer.step()
-        for name, parameter in self.parameters.items():
-            if parameter.grad is None:
-                continue
-            parameter.grad = None
-            if not bool(self.state[f"{name}.stepped"]):
-                for key in self.keys:
-                    self.state[f"{name}.{key}"].copy_(self.optimizer.state[parameter][key])
-                self.state[f"{name}.stepped"].fill_(1)
-        self.optimizer.state.clear()

@@ -25,6 +25,8 @@ class Plan(Protocol):
     workers: int
     per_micro_batch: bool
     """Whether `worker` depends on the micro-batch (replication)."""
+    static: bool
+    """Whether `worker` depends on the block alone."""
 
     def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
         """The worker that runs the steps of `block` for this subnet and micro-batch."""
@@ -47,6 +49,11 @@ class Plans:
         self.epochs = sorted(epochs, key=lambda e: e.starts_at_seq_id)
         self.starts = [e.starts_at_seq_id for e in self.epochs]
         self.workers = max(e.plan.workers for e in self.epochs)
+
+    @property
+    def static(self) -> bool:
+        """Whether every block stays with one worker for the whole run."""
+        return len(self.epochs) == 1 and self.epochs[0].plan.static
 
     def at(self, seq_id: int) -> Plan:
         return self.epochs[bisect_right(self.starts, seq_id) - 1].plan
@@ -74,6 +81,7 @@ class CutsPlan:
         self.position = {block: i for i, block in enumerate(blocks)}
         self.cuts = [list(c) for c in cuts]
         self.workers = workers
+        self.static = len(self.cuts) == 1
         for i, c in enumerate(self.cuts):
             if len(c) != workers - 1 or c != sorted(c) or (c and not 0 <= c[0] <= c[-1] <= len(blocks)):
                 raise UserError(
@@ -86,10 +94,6 @@ class CutsPlan:
         if position is None:
             raise UserError(f"the plan has no block {block!r}; it was made for another space")
         return bisect_right(self.cuts[seq_id % len(self.cuts)], position)
-
-    @property
-    def static(self) -> bool:
-        return len(self.cuts) == 1
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, "workers": self.workers, "blocks": self.blocks, "cuts": self.cuts})

@@ -27,7 +27,7 @@ from sennit.errors import SpaceError
 from sennit.program.step import Program, Step
 from sennit.program.template import DEVICE, DimExpr, ParamRef, Ref, Size, leaves, map_tree, shapes_in
 from sennit.space.choice import Choice, Option, selecting
-from sennit.space.inline import is_inlined
+from sennit.space.inline import is_inlined, loose_tensors
 from sennit.space.layer_choice import LayerChoice
 from sennit.space.repeat import Repeat
 
@@ -61,8 +61,8 @@ MODIFIED = """{where}: `{call}` modifies a tensor that came in (in-place). The s
     wrong:  x += y          nn.ReLU(inplace=True)
     right:  x = x + y       nn.ReLU()"""
 
-REBOUND = """step {path!r} replaces its buffer {name!r} by another tensor in forward. Write into it, so that it stays
-where every worker finds it:
+REBOUND = """{path} replaces its {name!r} by another tensor in forward. Write into it, so that it stays where every
+worker finds it, in a module of its own without choices inside (one step):
     wrong:  self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
     right:  self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)"""
 
@@ -105,6 +105,12 @@ class Recorder:
             self.path_of.setdefault(id(module), path)
         self.inlined_modules = [m for m in skeleton.modules() if is_inlined(m, skeleton)]
         self.inlined = {id(m) for m in self.inlined_modules}
+        self.loose = [
+            (owner, attribute, owner._parameters.get(attribute, owner._buffers.get(attribute)))
+            for _, owner, attribute in loose_tensors(skeleton)
+        ]
+        self.called: set[int] = set()
+        """`id` of every module that some recording has called."""
         self.memo: dict[Any, Any] = {}
         self.param_memo: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self.returned: dict[str, dict[Option, str]] = {}
@@ -179,9 +185,23 @@ class _Recording(TorchFunctionMode):
                 result = self.r.root(*args, **kwargs)
         finally:
             nn.Module.__call__ = original  # type: ignore[method-assign]
+            replaced = self.put_back()
+        if replaced:
+            raise SpaceError(REBOUND.format(path="the code of an inlined module", name=replaced))
         output = self.template(result, "the result of forward")
         program = Program(self.arch, inputs_template, n_inputs, self.steps, output, _refs(output))
         return _without_dead_steps(program)
+
+    def put_back(self) -> str:
+        """Undo assignments to tensors that inlined modules hold themselves; the name of one, or nothing."""
+        replaced = ""
+        for owner, attribute, tensor in self.r.loose:
+            table: dict[str, Any] = owner._parameters if attribute in owner._parameters else owner._buffers
+            if table.get(attribute) is not tensor:
+                table[attribute] = tensor
+                assert tensor is not None
+                replaced = self.r.names[id(tensor)]
+        return replaced
 
     def define(self, tensor: Any) -> int:
         number = self.n_values
@@ -195,6 +215,7 @@ class _Recording(TorchFunctionMode):
     def on_module(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         if self.opaque:
             return original(module, *args, **kwargs)
+        self.r.called.add(id(module))
         if id(module) in self.r.inlined:
             return self.inline(original, module, args, kwargs)
         path = self.r.path_of.get(id(module))
@@ -264,7 +285,7 @@ class _Recording(TorchFunctionMode):
             own = [(f"{prefix}.{name}" if prefix else name, b) for name, b in owner.named_buffers(recurse=False)]
             for name, buffer in own:
                 if name in before and before[name][0] is not buffer:
-                    raise SpaceError(REBOUND.format(path=path, name=name))
+                    raise SpaceError(REBOUND.format(path=f"step {path!r}", name=name))
             # without data some kernels (batch_norm) skip the write, so one written buffer speaks for its owner's others
             statistics = isinstance(owner, _NormBase) and owner.track_running_stats
             if statistics or any(b._version != before.get(name, (b, -1))[1] for name, b in own):
@@ -367,7 +388,7 @@ class _Recording(TorchFunctionMode):
 
     def explain(self, name: str, inputs: list[Tensor], where: str, error: Exception) -> str:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "meta" in reason and ("item" in reason or "data" in reason or "boolean" in reason.lower()):
+        if "meta" in reason and any(word in reason.lower() for word in ("item", "data", "boolean", "numpy")):
             return NO_DATA.format(where=where, call=name)
         lines = [
             f"{where}: step {name!r} failed on {', '.join(str(Spec.of(t)) for t in inputs) or 'no tensors'}: {reason}",
@@ -475,7 +496,10 @@ def _memo_key(called: Any, args: Any, kwargs: Any) -> Any:
     items: list[Any] = [id(called) if isinstance(called, nn.Module) else called]
 
     def leaf(item: Any) -> Any:
-        items.append(Spec.of(item) if isinstance(item, Tensor) else int(item) if isinstance(item, Size) else item)
+        if isinstance(item, Tensor):
+            items.append(Spec.of(item))
+        else:  # the type too: 2 == 2.0 == True for a dict, but not for a tensor's dtype
+            items.append((int, int(item)) if isinstance(item, Size) else (type(item), item))
         return None
 
     shape = map_tree(leaf, (args, kwargs))

@@ -17,6 +17,7 @@ from sennit.errors import SpaceError
 from sennit.program.record import Recorder, Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import ModeConst, map_tree
+from sennit.space.choice import Choice
 from sennit.space.names import canonical_names
 from sennit.space.structure import Structure
 
@@ -29,6 +30,9 @@ or put the code into a module of its own without choices inside (one step)."""
 MODE_BOUND = """{where}: `{call}` was recorded differently in training and in eval mode ({why}).
 `if self.training:` around inlined code gives two programs. Put the difference into a module of its own without
 choices inside (it is one step and may look at self.training), or pass self.training to the function."""
+
+
+UNCALLED = """{what} is run by no arch: no forward calls it. Call it, or leave it out of the space."""
 
 
 def spec_of(tree: Any) -> Any:
@@ -74,7 +78,7 @@ class Recordings:
         """
         options, filled = self.structure.parse_filled(arch)
         canonical = self.structure.encode(options)
-        key = repr(canonical)
+        key = repr((canonical, map_tree(lambda s: "tensor" if isinstance(s, Spec) else s, inputs)))
         known = self._programs.get(key)
         trailing = repr(map_tree(lambda s: (s.shape[1:], s.dtype) if isinstance(s, Spec) else s, inputs))
         if known is not None and trailing in self._shapes:
@@ -82,16 +86,32 @@ class Recordings:
         record = self.recorder.record
         program = record(canonical, options, inputs)
         _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
+        program = _with_mode(program, record(canonical, options, inputs, training=False))
         if known is not None:  # a shape that no recording has seen: the known program must fit it as well
             _same(known, program, SHAPE_BOUND)
         else:
             for label in filled:
                 if label in program.arch:
                     raise self.structure.missing(label)
-            known = _with_mode(program, record(canonical, options, inputs, training=False))
-            self._programs[key] = known
+            known = self._programs[key] = program
         self._shapes.add(trailing)
         return known
+
+    def refuse_uncalled(self) -> None:
+        """Call this once archs that cover the space are recorded.
+
+        Raises:
+            SpaceError: a choice or a candidate that no recording has called: it would never be trained.
+        """
+        called = self.recorder.called
+        for path, module in self.skeleton.named_modules():
+            if not isinstance(module, Choice):
+                continue
+            if id(module) not in called:
+                raise SpaceError(UNCALLED.format(what=f"the choice at {path!r}"))
+            for name, candidate in module.named_children():
+                if id(candidate) not in called:
+                    raise SpaceError(UNCALLED.format(what=f"candidate {name!r} of the choice at {path!r}"))
 
 
 def _meta_copy(space: nn.Module) -> nn.Module:
@@ -142,9 +162,10 @@ def _with_mode(train: Program, evaluation: Program) -> Program:
     steps: list[Step] = []
     for a, b in zip(train.steps, evaluation.steps, strict=False):
         if a.name == b.name and repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)):
-            args, kwargs = _merge((a.args, a.kwargs), (b.args, b.kwargs))
-            a, b = replace(a, args=args, kwargs=kwargs), replace(b, args=args, kwargs=kwargs)
-            evaluation.steps[b.index] = b
+            train_args, train_kwargs = _merge((a.args, a.kwargs), (b.args, b.kwargs), own=True)
+            eval_args, eval_kwargs = _merge((b.args, b.kwargs), (a.args, a.kwargs), own=False)
+            a = replace(a, args=train_args, kwargs=train_kwargs)
+            evaluation.steps[b.index] = replace(b, args=eval_args, kwargs=eval_kwargs)
         steps.append(a)
     merged = Program(train.arch, train.inputs, train.n_inputs, steps, train.output, train.outputs)
     if len(train.steps) != len(evaluation.steps):
@@ -153,11 +174,12 @@ def _with_mode(train: Program, evaluation: Program) -> Program:
     return merged
 
 
-def _merge(one: Any, two: Any) -> Any:
+def _merge(one: Any, two: Any, *, own: bool) -> Any:
+    """`one` with flags that differ in `two` made mode-dependent; `own`: whether `one` is the training mode's."""
     if isinstance(one, bool) and isinstance(two, bool) and one is not two:
-        return ModeConst(one)
+        return ModeConst(one if own else two)
     if type(one) is type(two) and isinstance(one, tuple | list) and len(one) == len(two):
-        return type(one)(_merge(a, b) for a, b in zip(one, two, strict=True))
+        return type(one)(_merge(a, b, own=own) for a, b in zip(one, two, strict=True))
     if isinstance(one, dict) and isinstance(two, dict) and one.keys() == two.keys():
-        return {key: _merge(one[key], two[key]) for key in one}
+        return {key: _merge(one[key], two[key], own=own) for key in one}
     return one

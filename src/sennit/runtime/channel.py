@@ -58,6 +58,10 @@ class Channel(Protocol):
 
     def flush(self) -> bool: ...
 
+    def expecting(self) -> bool: ...
+
+    def close(self) -> None: ...
+
 
 class Arena:
     """First-fit places in a block of shared memory."""
@@ -170,6 +174,13 @@ class SharedMemoryChannel:
     def flush(self) -> bool:
         """Write what is queued. Returns whether everything has gone out."""
         return all([line.flush() for line in self.lines.values()]) and not self.waiting
+
+    def expecting(self) -> bool:
+        """Payloads are there when their header is."""
+        return False
+
+    def close(self) -> None:
+        """Nothing to close: lines and memory end with the process."""
 
 
 def _fields(item: _Waiting) -> tuple[int, Message, list[Tensor | None]]:

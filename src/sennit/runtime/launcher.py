@@ -33,6 +33,7 @@ from sennit.errors import NanLossError, RunError, UserError
 from sennit.memory.cpu import CpuStore
 from sennit.runtime.channel import Arena, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
+from sennit.runtime.forked import fork
 from sennit.runtime.segment import Segment
 from sennit.runtime.worker import Share, Worker, explain, hear_out
 from sennit.supernet.samplers import Feed, Result
@@ -88,12 +89,10 @@ class Crew:
         ends = [Line.pair("launcher", f"worker {rank}") for rank in range(n)]
         self.next_result = self.share.start
         self.next_drawn = self.share.start
-        sys.stdout.flush()
-        sys.stderr.flush()
         gc.collect()
         parent = os.getpid()
         for rank in range(n):
-            pid = os.fork()
+            pid = fork()
             if not pid:
                 for handle in self.inherited:
                     os.close(handle)
@@ -114,6 +113,7 @@ class Crew:
 
     def kill(self) -> None:
         """Kill whoever is still there."""
+        self.logs.with_name(f".rendezvous.{os.getpid()}").unlink(missing_ok=True)
         for process in self.processes:
             if not process.gone:
                 with contextlib.suppress(ProcessLookupError):
@@ -298,13 +298,15 @@ def _work(
         if share.placement.device == "cuda":
             from sennit.runtime.gpu import gpu_worker
 
-            worker = gpu_worker(rank, share, lines, arenas, launcher, log)
+            rendezvous = logs.with_name(f".rendezvous.{os.getppid()}")
+            worker = gpu_worker(rank, share, lines, launcher, log, rendezvous)
         else:
             channel = SharedMemoryChannel(rank, lines, arenas)
             worker = Worker(
                 rank, share, (share.parts.store or CpuStore)(share.host), channel, lines.values(), launcher, log, torch.device("cpu")
             )
         hear_out(worker)
+        worker.channel.close()
         log.close()
         return 0
     except PeerGone:

@@ -14,6 +14,7 @@ from sennit.plan.balance import balanced_cuts
 from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
 from sennit.profile.quick import block_costs, block_order
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.forked import in_child
 from sennit.runtime.launcher import Crew, low_water
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.worker import Parts, Share
@@ -80,7 +81,7 @@ class Pipeline:
         elif n == 1:
             plan = CutsPlan(blocks, [[]], 1)
         else:
-            costs = block_costs(built, self.store.home, blocks)
+            costs = in_child(lambda: block_costs(built, self.store.home, blocks))
             plan = CutsPlan(blocks, [balanced_cuts([costs[b] for b in blocks], n)], n)
         return Plans([PlanEpoch(0, plan)])
 

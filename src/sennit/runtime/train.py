@@ -24,6 +24,7 @@ from typing import Any, Literal
 from sennit.errors import Interrupted, NanLossError, RunError, UserError
 from sennit.recipe import Placement, Recipe, use_recipe
 from sennit.runtime import checkpoint
+from sennit.runtime.forked import in_child
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 from sennit.runtime.runfolder import LossLog, RunFolder, fingerprint
@@ -123,6 +124,7 @@ class _Run:
     def __init__(self, request: Request, folder: RunFolder, end: int, tell: Callable[[Progress], None]) -> None:
         self.request, self.recipe, self.folder, self.end, self.tell = request, request.recipe, folder, end, tell
         self.identity = self.recipe.identity()
+        self.fingerprint = in_child(lambda: fingerprint(request.placement.device))  # it starts CUDA
         self.plain_recipe = self.recipe.to_dict()
         self.start, self.state = self.beginning()
         self.losses, self.earlier = self.past()
@@ -226,7 +228,7 @@ class _Run:
         lengths = {"losses.jsonl": self.log.sync(), "access.jsonl": _size(self.folder.access)}
         state = {
             "identity": self.identity, "recipe": self.plain_recipe, "versions": engine.versions(), "lengths": lengths,
-            "fingerprint": fingerprint(), "losses": self.losses,
+            "fingerprint": self.fingerprint, "losses": self.losses,
         }  # fmt: skip
         checkpoint.write(
             self.folder.checkpoints, done, engine.weights(), engine.optimizer_state(), state, self.recipe.checkpoint.keep
@@ -289,7 +291,7 @@ class _Run:
             {
                 "recipe": self.plain_recipe, "recipe_name": self.request.name, "base": self.recipe.base,
                 "identity": self.identity, "placement": asdict(self.request.placement), "engine": self.request.engine,
-                "offload": self.request.offload, "fingerprint": fingerprint(),
+                "offload": self.request.offload, "fingerprint": self.fingerprint,
                 "comparable": not self.recipe.allow_nondeterministic, "steps": self.end,
                 "always_shared": sorted(built.always[0]), "always_shared_buffers": sorted(built.always[1]),
             },

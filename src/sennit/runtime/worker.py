@@ -40,7 +40,7 @@ from sennit.schedule.ready import Ready, TaskId
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names
 from sennit.supernet.build import Built
-from sennit.supernet.clip import Clip, factor, fold_norms, grad_norm, scale_
+from sennit.supernet.clip import Clip, factor, fold_norms, grad_norms, scale_
 from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.loss import count_terms
 from sennit.supernet.sync import CspSync
@@ -57,6 +57,14 @@ QUIET_S = 0.05
 class DeviceStore(Protocol):
     """A worker's view of the store, with slots on its device."""
 
+    def holds(self, group: str, version: int) -> bool:
+        """Whether that version of a parameter group can be acquired now."""
+        ...
+
+    def version(self, group: str) -> int:
+        """The newest version of a parameter group that this worker knows of."""
+        ...
+
     def acquire(self, group: str, version: int) -> dict[str, Tensor]:
         """Leaves of a parameter group in that version, on the device."""
         ...
@@ -69,6 +77,10 @@ class DeviceStore(Protocol):
         """Tensors of a buffer group, to be written in place."""
         ...
 
+    def remember(self, group: str) -> None:
+        """Copy a buffer group aside, so that a subnet's forward can be taken back."""
+        ...
+
     def move(self, group: str, word: Word) -> None:
         """A forward has written the buffers; publish their word."""
         ...
@@ -77,6 +89,10 @@ class DeviceStore(Protocol):
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """Optimizer step of the group to `version`, published."""
+        ...
+
+    def flush(self) -> None:
+        """Bring everything that this worker has changed to the host store, and wait until it is there."""
         ...
 
 
@@ -137,10 +153,10 @@ class VersionGate:
     """Opens when the store holds exactly the version that `Sync` names."""
 
     def __init__(self, worker: Worker) -> None:
-        self.host = worker.host
+        self.store = worker.store
 
     def open(self, group: str, seq_id: int, version: int) -> bool:
-        return self.host.holds(group, version)
+        return self.store.holds(group, version)
 
 
 class Worker:
@@ -196,7 +212,7 @@ class Worker:
         self.delayed_due: dict[tuple[str, int], None] = {}
         if not rank:  # gradients that waited when the last run ended
             for group in self.host.delayed:
-                for x in range(self.host.version(group) + 1, share.start):
+                for x in range(self.store.version(group) + 1, share.start):
                     self.delayed_due[group, x] = None
         self.stopped = False
         self.busy = 0.0
@@ -234,6 +250,7 @@ class Worker:
         self.launcher.flush()
         writing = [line for line in self.lines if line.out]
         without = self.versions_awaited or self.words_awaited or self.delayed_due or self.next_id < self.limit
+        without = without or self.channel.expecting()
         select.select(self.lines, writing, [], IDLE_S if without else QUIET_S)
 
     def hear(self) -> None:
@@ -372,7 +389,7 @@ class Worker:
         if not j:
             for group, use in subnet.moved_by_run[run.index]:
                 if not use:
-                    self.host.remember_buffers(group)
+                    self.store.remember(group)
         names = self.built.groups.of_name
 
         def slot(name: str) -> Tensor:
@@ -486,11 +503,10 @@ class Worker:
     def complete(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
         y = subnet.seq_id
         if self.clip.kind == "layer":
-            norm = fold_norms({name: grad_norm(grad) for name, grad in grads.items()})
-            scale_(grads, factor(self.clip.limit, norm))
+            scale_(grads, factor(self.clip.limit, fold_norms(grad_norms(grads))))
         elif self.clip.kind == "global":
             norms: dict[str, float | None] = {name: None for name in self.built.groups.by_name[group].names}
-            norms.update({name: grad_norm(grad) for name, grad in grads.items()})
+            norms.update(grad_norms(grads))
             self.pending.setdefault(y, {})[group] = Pending(grads, {})
             for worker in sorted(set(subnet.owner.values()) - {self.rank}):
                 self.channel.send(worker, Message("N", y, -1, -1, -1, [], norms), [])
@@ -537,7 +553,7 @@ class Worker:
         lag = self.recipe.sharing.lag
         limit = min(self.limit, self.halt)
         for group, x in list(self.delayed_due):
-            if x + lag - 1 >= limit or self.host.version(group) != x - 1:
+            if x + lag - 1 >= limit or self.store.version(group) != x - 1:
                 continue
             grads = self.host.kept_gradient(group, x)
             assert grads is not None
@@ -617,6 +633,7 @@ class Worker:
             return
         if any(y < limit for y in self.subnets) or self.delayed_left(limit):
             return
+        self.store.flush()
         self.log.flush()
         self.reported = int(limit)
         self.launcher.send(("cut", int(limit), self.busy))

@@ -31,8 +31,10 @@ class LayerChoice(Choice):
             raise SpaceError("LayerChoice needs at least one candidate, got none")
         self.names: tuple[Option, ...] = tuple(key for key, _ in items)
         for key, candidate in items:
-            if isinstance(key, str) and (not key or "." in key or hasattr(nn.Module(), key) or hasattr(self, key)):
-                raise SpaceError(f"LayerChoice key {key!r} cannot name a module: no dots, not empty, no attribute name")
+            if self.keyed and (not isinstance(key, str) or not key or "." in key or hasattr(self, key)):
+                raise SpaceError(
+                    f"LayerChoice key {key!r} cannot name a module: a string, no dots, not empty, no attribute name"
+                )
             self.add_module(str(key), self._as_module(key, candidate))
 
     @staticmethod
@@ -50,7 +52,7 @@ class LayerChoice(Choice):
         return self.names
 
     def parse(self, value: Any) -> Option:
-        if isinstance(value, bool) or value not in self.names:
+        if type(value) is not (str if self.keyed else int) or value not in self.names:  # 1.0 == True == 1
             raise self.refuse(value)
         return value
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from sennit.errors import ArchError
+from sennit.errors import ArchError, SpaceError
 from sennit.space.choice import Arch, Choice, Option
 from sennit.space.repeat import Repeat
 
@@ -58,6 +58,7 @@ class Structure:
 
     def __init__(self, root: nn.Module) -> None:
         found: dict[str, tuple[Choice, list[Condition]]] = {}
+        paths: dict[int, list[str]] = {}
         for path, module in root.named_modules(remove_duplicate=False):
             if not isinstance(module, Choice):
                 continue
@@ -68,6 +69,8 @@ class Structure:
                     f"{module.legal()}; give them different labels or the same options"
                 )
             conditions.append(condition_of(root, path))
+            paths.setdefault(id(module), []).append(path)
+        _refuse_unreachable(root, paths)
         self.sites = {label: Site(label, choice, tuple(conds)) for label, (choice, conds) in found.items()}
 
     def parse(self, arch: Arch) -> dict[str, Option]:
@@ -114,18 +117,21 @@ class Structure:
         return self.encode(self._active({label: site.choice.options()[0] for label, site in self.sites.items()}))
 
     def covering(self) -> list[dict[str, Any]]:
-        """Archs that together use every option of every choice at least once.
+        """Archs that together run every candidate of every choice at least once.
 
         The k-th arch takes the k-th option (cyclically) everywhere; options of nested choices that this
-        leaves out are added by varying one choice at a time.
+        leaves out are added by varying one choice at a time. Places with one label have candidates of their
+        own, so an option counts as used at the places where its choice was active.
         """
         widest = max((len(site.choice.options()) for site in self.sites.values()), default=1)
         archs: dict[str, dict[str, Any]] = {}
-        seen: set[tuple[str, Option]] = set()
+        seen: set[tuple[str, Condition, Option]] = set()
 
         def add(options: Mapping[str, Option]) -> None:
             kept = self._active(options)
-            seen.update(kept.items())
+            for label, option in kept.items():
+                holding = [c for c in self.sites[label].conditions if all(kept.get(a) in legal for a, legal in c)]
+                seen.update((label, condition, option) for condition in holding)
             encoded = self.encode(kept)
             archs.setdefault(repr(encoded), encoded)
 
@@ -140,9 +146,12 @@ class Structure:
             repeats = {label: deepest[label] for label, s in self.sites.items() if isinstance(s.choice, Repeat)}
             add({**cyclic, **repeats})
         for label, site in self.sites.items():
-            for option in site.choice.options():
-                if (label, option) not in seen:
-                    add(self._reaching(label, option, deepest))
+            for condition in site.conditions:
+                for option in site.choice.options():
+                    if (label, condition, option) not in seen:
+                        reaching = merged((*condition, (label, (option,))))
+                        if reaching is not None:
+                            add({**deepest, **{above: legal[-1] for above, legal in reaching.items()}})
         return list(archs.values())
 
     def size(self) -> int | None:
@@ -195,13 +204,6 @@ class Structure:
                 changed = True
         return {label: kept[label] for label in self.sites if label in kept}
 
-    def _reaching(self, label: str, option: Option, base: Mapping[str, Option]) -> dict[str, Option]:
-        options = dict(base)
-        options[label] = option
-        for above, legal in self.sites[label].conditions[0]:
-            options[above] = legal[-1]
-        return options
-
     def _known(self) -> str:
         labels = [repr(label) for label in self.sites]
         return ", ".join(labels[:12]) + (f", ... ({len(labels) - 12} more)" if len(labels) > 12 else "")
@@ -219,3 +221,25 @@ def condition_of(root: nn.Module, path: str) -> Condition:
                 condition.append((module.label, legal))
         module = getattr(module, part)
     return tuple(condition)
+
+
+def merged(condition: Condition) -> dict[str, tuple[Option, ...]] | None:
+    """Legal options per label when all of `condition` holds; None if it cannot hold."""
+    legal: dict[str, tuple[Option, ...]] = {}
+    for label, options in condition:
+        legal[label] = tuple(o for o in legal.get(label, options) if o in options)
+    return legal if all(legal.values()) else None
+
+
+def _refuse_unreachable(root: nn.Module, paths: Mapping[int, list[str]]) -> None:
+    """A candidate below another option of its own label can never run: refuse it, it would never be trained."""
+    for places in paths.values():
+        choice = root.get_submodule(places[0])
+        assert isinstance(choice, Choice)
+        for option in choice.options():
+            conditions = [(*condition_of(root, path), (choice.label, (option,))) for path in places]
+            if all(merged(condition) is None for condition in conditions):
+                raise SpaceError(
+                    f"option {option!r} of the choice at {places[0]!r} can never run: it stands below another option "
+                    f"of a choice with the same label {choice.label!r}; give it another label, or leave it out"
+                )

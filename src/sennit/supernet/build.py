@@ -96,6 +96,7 @@ class Built:
     def groups(self) -> Groups:
         for arch in self.recordings.structure.covering():
             self.program(arch)
+        self.recordings.refuse_uncalled()
         written = [name for names in self.recordings.recorder.written.values() for name in names]
         return Groups(self.recordings.skeleton, written)
 

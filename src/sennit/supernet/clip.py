@@ -41,9 +41,12 @@ class Clip:
         raise RecipeError(f"clip must be 'none', 'global:X' or 'layer:X' with X > 0, got {text!r}")
 
 
-def grad_norm(grad: Tensor) -> float:
-    """Float32 norm of one gradient, as a Python float."""
-    return float(torch.linalg.vector_norm(grad.float()))
+def grad_norms(grads: Mapping[str, Tensor]) -> dict[str, float]:
+    """Float32 norm of each gradient, as Python floats; one transfer for all of them."""
+    if not grads:
+        return {}
+    norms = torch.stack([torch.linalg.vector_norm(grad.float()) for grad in grads.values()])
+    return dict(zip(grads, norms.tolist(), strict=True))
 
 
 def fold_norms(norms: Mapping[str, float]) -> float:

@@ -14,7 +14,7 @@ from sennit.errors import UserError
 from sennit.program.groups import Groups
 from sennit.program.template import leaves, map_tree
 from sennit.space.names import canonical_names
-from sennit.supernet.clip import Clip, factor, fold_norms, grad_norm, scale_
+from sennit.supernet.clip import Clip, factor, fold_norms, grad_norms, scale_
 from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.keys import generators_restored
 from sennit.supernet.optim import delayed_of
@@ -85,7 +85,7 @@ class Task:
 
 def clip_global_(grads: Mapping[str, Tensor], rule: Clip) -> None:
     """Clip these gradients by their common norm."""
-    norm = fold_norms({name: grad_norm(grad) for name, grad in grads.items()})
+    norm = fold_norms(grad_norms(grads))
     scale_(grads, factor(rule.limit, norm))
 
 

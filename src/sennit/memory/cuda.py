@@ -1,0 +1,196 @@
+"""`CudaStore`: slots of a GPU worker. The host store stays the one place where all state is at a cut.
+
+A group has one slot on the device (K under `delayed:K`), kept once it is there. It is copied in, header and
+all, when the version wanted is not the one in the slot, and stepped in the slot. What the worker has changed
+goes back to the host at every cut (`flush`), or at once where another worker may read it next (`eager`). The
+host's version word is written by the CPU after the bytes have arrived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sennit.memory.group_step import GroupStep
+from sennit.memory.layout import BOUNDARY, Region
+from sennit.memory.store import MICRO, USE, VERSION, HostStore
+
+
+@dataclass
+class Slot:
+    """A region on the device. `version` is the word read back after the last copy, or written by the last step."""
+
+    region: Region
+    flat: Tensor
+    leaves: dict[str, nn.Parameter]
+    version: int | None = None
+    dirty: bool = False
+
+
+class CudaStore:
+    """A worker's view of the host store on a GPU.
+
+    Args:
+        host: shared with all workers of this host.
+        device: of this worker.
+        eager: bring changes to the host at once, because the plan moves groups between workers.
+    """
+
+    def __init__(self, host: HostStore, device: torch.device, eager: bool) -> None:
+        self.host, self.device, self.eager = host, device, eager
+        self.pinned = _pin(host)
+        self.slots: dict[tuple[str, int], Slot] = {}
+        self.state: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
+        self.steps: dict[tuple[str, int], GroupStep] = {}
+        self.newest: dict[str, int] = {}
+        self.aside: dict[str, Tensor] = {}
+        self.constants: dict[str, Tensor] = {}
+        self.changed_state: set[str] = set()
+
+    # -- parameters
+
+    def holds(self, group: str, version: int) -> bool:
+        slot = self.slots.get((group, self.host.slot_of(group, version)))
+        return (slot is not None and slot.version == version) or self.host.holds(group, version)
+
+    def version(self, group: str) -> int:
+        return max(self.newest.get(group, -1), self.host.version(group))
+
+    def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
+        """Leaves of the group in `version`, copied in if the slot holds another one."""
+        slot = self._slot(group, self.host.slot_of(group, version))
+        if slot.version != version:
+            self._fetch(slot)
+        return slot.leaves
+
+    def seen(self, group: str, version: int) -> int:
+        held = self.slots[group, self.host.slot_of(group, version)].version
+        return -2 if held is None else held
+
+    def _slot(self, group: str, number: int) -> Slot:
+        known = self.slots.get((group, number))
+        if known is None:
+            region = self.host.slots[group][number]
+            flat = torch.empty(region.nbytes, dtype=torch.uint8, device=self.device)
+            trains = group not in self.host.frozen and self.host.group(group).kind == "parameters"
+            leaves = {n: nn.Parameter(t, requires_grad=trains) for n, t in region.views_of(flat).items()}
+            known = self.slots[group, number] = Slot(region, flat, leaves)
+        return known
+
+    def _fetch(self, slot: Slot) -> None:
+        slot.flat.copy_(slot.region.bytes(self.host.memory), non_blocking=self.pinned)
+        slot.version = int(slot.flat[:8].view(torch.int64).item())  # the word that came with the bytes
+
+    # -- buffers
+
+    def buffers(self, group: str) -> dict[str, Tensor]:
+        slot = self._slot(group, 0)
+        if slot.version is None or (self.eager and slot.version != self._word(group)):
+            self._fetch(slot)
+            slot.version = self._word(group)
+        return {name: leaf.detach() for name, leaf in slot.leaves.items()}
+
+    def _word(self, group: str) -> int:
+        """One number for a buffer group's word; other workers' writes change it."""
+        words = self.host.words[group][0]
+        return (int(words[VERSION]) << 24) + (int(words[MICRO]) << 8) + int(words[USE])
+
+    def remember(self, group: str) -> None:
+        self.buffers(group)
+        self.aside[group] = self._slot(group, 0).flat.clone()
+        self.host.before[group].words(self.host.memory)[:3] = self.host.words[group][0][:3]
+
+    def move(self, group: str, word: tuple[int, int, int]) -> None:
+        slot = self._slot(group, 0)
+        slot.dirty = True
+        if self.eager:
+            self._write_back(slot)
+            torch.cuda.current_stream(self.device).synchronize()
+            slot.dirty = False
+        words = self.host.words[group][0]
+        words[USE], words[MICRO], words[VERSION] = word[2], word[1], word[0]
+        slot.version = self._word(group)
+
+    def constant(self, name: str) -> Tensor:
+        known = self.constants.get(name)
+        if known is None:
+            known = self.constants[name] = self.host.constant_views[name].to(self.device)
+        return known
+
+    # -- the step
+
+    def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
+        number = self.host.slot_of(group, version)
+        slot = self._slot(group, number)
+        grads = {name: grad.to(self.device, non_blocking=True) for name, grad in grads.items()}
+        if group in self.host.delayed:
+            before = self.acquire(group, version - 1)
+            for name, leaf in slot.leaves.items():
+                leaf.detach().copy_(before[name].detach())
+        step = self.steps.get((group, number))
+        if step is None:
+            step = self.steps[group, number] = GroupStep(
+                self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
+                self._state(group),
+            )  # fmt: skip
+        elif self.eager:
+            self._fetch_state(group)
+        step(grads, lr)
+        slot.flat[:8].view(torch.int64).fill_(version)
+        slot.version, slot.dirty = version, True
+        self.changed_state.add(group)
+        self.newest[group] = version
+        if self.eager:
+            self.flush()
+
+    def _state(self, group: str) -> dict[str, Tensor]:
+        """Big state tensors on the device; counters and flags where they are, on the host."""
+        if group not in self.state:
+            region = self.host.state[group]
+            flat = torch.empty(region.nbytes, dtype=torch.uint8, device=self.device)
+            on_device = region.views_of(flat)
+            on_host = self.host.state_views[group]
+            small = (".step", ".stepped")
+            views = {key: on_host[key] if key.endswith(small) else on_device[key] for key in on_host}
+            self.state[group] = (flat, views)
+            self._fetch_state(group)
+        return self.state[group][1]
+
+    def _fetch_state(self, group: str) -> None:
+        self.state[group][0].copy_(self.host.state[group].bytes(self.host.memory), non_blocking=self.pinned)
+
+    # -- back to the host
+
+    def flush(self) -> None:
+        """Bring all changes to the host store and publish them there."""
+        written: list[tuple[str, Slot]] = []
+        for (group, _), slot in self.slots.items():
+            if slot.dirty:
+                self._write_back(slot)
+                slot.dirty = False
+                written.append((group, slot))
+        for group in self.changed_state:
+            for key, tensor in self.state[group][1].items():
+                if tensor.device.type == "cuda":
+                    self.host.state_views[group][key].copy_(tensor, non_blocking=self.pinned)
+        for group, flat in self.aside.items():
+            region = self.host.before[group]
+            region.bytes(self.host.memory)[BOUNDARY:].copy_(flat[BOUNDARY:], non_blocking=self.pinned)
+        self.changed_state.clear()
+        self.aside.clear()
+        torch.cuda.current_stream(self.device).synchronize()
+        for group, slot in sorted(written, key=lambda item: item[1].version or 0):
+            if self.host.group(group).kind == "parameters":
+                assert slot.version is not None
+                self.host.publish(group, slot.version)
+
+    def _write_back(self, slot: Slot) -> None:
+        slot.region.bytes(self.host.memory)[BOUNDARY:].copy_(slot.flat[BOUNDARY:], non_blocking=self.pinned)
+
+
+def _pin(host: HostStore) -> bool:
+    """Register the shared memory with CUDA, so that copies run at full speed. False if the system refuses."""
+    pointer = torch.frombuffer(host.memory, dtype=torch.uint8).data_ptr()
+    return int(torch.cuda.cudart().cudaHostRegister(pointer, len(host.memory), 0)) == 0

@@ -1,0 +1,36 @@
+"""A worker on a GPU: the same worker, with slots on the device and NCCL between devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from sennit.errors import UserError
+from sennit.memory.cuda import CudaStore
+from sennit.runtime.control import Line
+from sennit.runtime.nccl import NcclChannel
+from sennit.runtime.worker import Share, Worker
+from sennit.trace.access import AccessLog
+
+
+def gpu_worker(
+    rank: int, share: Share, lines: Mapping[int, Line], launcher: Line, log: AccessLog, rendezvous: Path
+) -> Worker:
+    """Worker `rank` on GPU `rank`.
+
+    Raises:
+        UserError: fewer GPUs than workers.
+    """
+    count = torch.cuda.device_count()
+    if rank >= count:
+        raise UserError(
+            f"--workers {share.placement.workers} --device cuda needs as many GPUs, this machine has {count}; "
+            "lower --workers or use --device cpu"
+        )
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    store = CudaStore(share.host, device, eager=not share.plans.static)
+    channel = NcclChannel(rank, lines, rendezvous, device)
+    return Worker(rank, share, store, channel, lines.values(), launcher, log, device)

@@ -1,0 +1,101 @@
+"""`NcclChannel`: tensors between GPUs of one host. NCCL matches by order, so order is the sender's.
+
+    sender     isend on the edge's communicator ── then ── header on the control line
+    receiver                                              header ─▶ irecv, in header order ─▶ done? deliver
+
+NCCL has no tags: the order of sends and receives on a communicator must agree. Each directed edge has a
+communicator of its own, and a receive is posted only when its header has come, so the sender's order at run
+time is the order of both, and no receive spins on the GPU for data that does not exist yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sennit.runtime.channel import Message
+from sennit.runtime.control import Line
+
+
+class NcclChannel:
+    """Channel of GPU worker `rank`.
+
+    Args:
+        lines: control line to each other worker.
+        rendezvous: a file that all workers of the run see.
+    """
+
+    def __init__(self, rank: int, lines: Mapping[int, Line], rendezvous: Path, device: torch.device) -> None:
+        self.rank, self.lines, self.device = rank, lines, device
+        world = len(lines) + 1
+        self.edges: dict[tuple[int, int], Any] = {}
+        if world > 1:
+            store = dist.FileStore(str(rendezvous), world)
+            dist.init_process_group("nccl", store=store, rank=rank, world_size=world, device_id=device)
+            for a in range(world):
+                for b in range(world):
+                    if a != b:
+                        self.edges[a, b] = dist.new_group([a, b])
+            token = torch.zeros(1, device=device)
+            for (a, b), group in self.edges.items():  # the first message makes the communicator: all in one order
+                if rank == a:
+                    dist.send(token, b, group=group)
+                elif rank == b:
+                    dist.recv(token, a, group=group)
+            torch.cuda.synchronize(device)
+        self.sent: deque[tuple[Any, Tensor]] = deque()
+        self.arriving: deque[tuple[Message, list[Tensor | None], list[Any]]] = deque()
+
+    def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
+        described: list[Any] = []
+        for tensor in tensors:
+            if tensor is None or not tensor.numel():
+                described.append(None if tensor is None else (tuple(tensor.shape), tensor.dtype))
+                continue
+            work = dist.isend(tensor, worker, group=self.edges[self.rank, worker])
+            self.sent.append((work, tensor))
+            described.append((tuple(tensor.shape), tensor.dtype))
+        self.lines[worker].send((message, described))
+
+    def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]:
+        for worker, line in self.lines.items():
+            for message, described in line.receive():
+                tensors: list[Tensor | None] = []
+                works: list[Any] = []
+                for spec in described:
+                    if spec is None:
+                        tensors.append(None)
+                        continue
+                    tensor = torch.empty(spec[0], dtype=spec[1], device=self.device)
+                    if tensor.numel():
+                        works.append(dist.irecv(tensor, worker, group=self.edges[worker, self.rank]))
+                    tensors.append(tensor)
+                self.arriving.append((message, tensors, works))
+        for _ in range(len(self.arriving)):
+            message, tensors, works = self.arriving.popleft()
+            if all(work.is_completed() for work in works):
+                for work in works:
+                    work.wait()  # has ended: only tells the current stream
+                yield message, tensors
+            else:
+                self.arriving.append((message, tensors, works))
+        while self.sent and self.sent[0][0].is_completed():
+            self.sent.popleft()
+
+    def flush(self) -> bool:
+        return all([line.flush() for line in self.lines.values()])
+
+    def expecting(self) -> bool:
+        """Whether payloads are on their way, whose end no control line announces."""
+        return bool(self.arriving)
+
+    def close(self) -> None:
+        if self.edges:
+            torch.cuda.synchronize(self.device)
+            dist.destroy_process_group()

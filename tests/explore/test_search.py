@@ -1,0 +1,328 @@
+"""Search: exact resume, exact budget, constraints, the same everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sennit.errors import ArchError, CheckpointError, UserError
+from sennit.explore.archs import Draws, mutated_arch, random_arch
+from sennit.explore.evaluate import Evaluation
+from sennit.explore.history import History, Trial
+from sennit.explore.limits import Budget, Constraints
+from sennit.explore.metrics import Objective
+from sennit.explore.result import LOG, SearchResult, read_search
+from sennit.explore.search import search
+from sennit.explore.strategies import Evolution, make_strategy
+from sennit.recipe import Recipe
+
+Make = Callable[..., Recipe]
+HERE = Path(__file__).parent
+QUICK = Evaluation(samples=40, recalibrate=2)
+SMALL = {"population": 4, "sample": 2}
+
+
+def quick(recipe: Recipe, model: Any, folder: Path, **changes: Any) -> SearchResult:
+    settings: dict[str, Any] = {"budget": 10, "strategy_args": SMALL, "evaluation": QUICK}
+    return search(recipe, model, folder, **{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: Recipe, trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    quick(recipe, trained, folder)
+    return folder
+
+
+def test_resume_after_a_kill_anywhere(whole: Path, recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    """The log cut after every line, and inside every line: the resumed log has the same bytes."""
+    log = (whole / LOG).read_bytes()
+    ends = [i + 1 for i, byte in enumerate(log) if byte == ord("\n")]
+    assert len(ends) == 11
+    cuts = [0, *ends, *(end - 1 for end in ends), *(end - 20 for end in ends), ends[3] + 1]
+    for n, cut in enumerate(cuts):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        (folder / LOG).write_bytes(log[:cut])
+        quick(recipe, trained, folder)
+        assert (folder / LOG).read_bytes() == log, f"cut at byte {cut}"
+
+
+def test_a_whole_last_line_of_rubbish_counts_as_torn(
+    whole: Path, recipe: Recipe, trained: Any, tmp_path: Path
+) -> None:
+    log = (whole / LOG).read_bytes()
+    lines = log.splitlines(keepends=True)
+    (tmp_path / LOG).write_bytes(b"".join(lines[:6]) + b"\0\0\0\0\n")
+    quick(recipe, trained, tmp_path)
+    assert (tmp_path / LOG).read_bytes() == log
+
+
+def test_damage_in_the_middle_is_refused(whole: Path, recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    lines = (whole / LOG).read_bytes().splitlines(keepends=True)
+    damaged = b"".join([*lines[:3], b"{\n", *lines[4:]])
+    (tmp_path / LOG).write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"line 4 of .* is damaged"):
+        quick(recipe, trained, tmp_path)
+    assert (tmp_path / LOG).read_bytes() == damaged
+    (tmp_path / LOG).write_bytes(b"".join([*lines[:3], *lines[4:]]))
+    with pytest.raises(CheckpointError, match="result 3 stands where 2 should"):
+        quick(recipe, trained, tmp_path)
+
+
+def test_another_search_in_the_folder_is_refused(whole: Path, recipe: Recipe, trained: Any) -> None:
+    with pytest.raises(UserError, match=r"holds another search \(strategy: .*\"seed\": 3.* there, .*\"seed\": 4"):
+        quick(recipe, trained, whole, seed=4)
+    with pytest.raises(UserError, match="weights_sha256"):
+        quick(recipe, recipe.build_model(), whole)
+    with pytest.raises(UserError, match="already holds 10 results"):
+        quick(recipe, trained, whole, resume=False)
+
+
+def test_a_larger_budget_goes_on(whole: Path, recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    quick(recipe, trained, tmp_path, budget=4)
+    quick(recipe, trained, tmp_path, budget=10)
+    assert (tmp_path / LOG).read_bytes() == (whole / LOG).read_bytes()
+
+
+def test_a_folder_in_use_is_refused(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    def inside(trial: Trial, top: list[Trial]) -> None:
+        with pytest.raises(UserError, match="in use by another search"):
+            quick(recipe, trained, tmp_path)
+
+    quick(recipe, trained, tmp_path, budget=1, on_result=inside)
+
+
+def test_exactly_the_budget_and_a_live_leaderboard(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    seen: list[tuple[int, list[int]]] = []
+
+    def on_result(trial: Trial, top: list[Trial]) -> None:
+        lines = (tmp_path / LOG).read_bytes().count(b"\n")
+        assert lines == trial.number + 2  # already on the disk
+        seen.append((trial.number, [t.number for t in top]))
+
+    result = quick(recipe, trained, tmp_path, budget=7, top=3, on_result=on_result)
+    assert [n for n, _ in seen] == list(range(7))
+    assert result.stopped == "budget"
+    assert seen[-1][1] == [t.number for t in result.top(3)]
+    assert result.best == result.top(1)[0]
+    accuracies = [t.metrics["accuracy"] for t in result.trials]
+    assert result.best.metrics["accuracy"] == max(accuracies)
+    assert result.best.number == accuracies.index(max(accuracies))  # the first of equals
+    assert len({json.dumps(t.arch) for t in result.trials}) == 7
+    again, identity = read_search(tmp_path)
+    assert again.trials == result.trials
+    assert again.best == result.best
+    assert identity["recipe"] == recipe.identity()
+
+
+def test_objective_and_pareto(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    result = quick(recipe, trained, tmp_path, objective="flops", strategy="random", strategy_args={})
+    assert result.best.metrics["flops"] == min(t.metrics["flops"] for t in result.trials)
+    front = result.pareto({"accuracy": "max", "flops": "min"})
+    for t in result.trials:
+        beaten = any(
+            o.metrics["accuracy"] >= t.metrics["accuracy"] and o.metrics["flops"] <= t.metrics["flops"]
+            and (o.metrics["accuracy"], o.metrics["flops"]) != (t.metrics["accuracy"], t.metrics["flops"])
+            for o in result.trials
+        )  # fmt: skip
+        assert (t in front) is not beaten
+
+
+def test_constraints(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    limits = Constraints(max_parameters=3000, max_flops=40_000)
+    result = quick(recipe, trained, tmp_path / "a", constraints=limits, budget=8)
+    assert len(result.trials) == 8
+    assert all(t.metrics["parameters"] <= 3000 and t.metrics["flops"] <= 40_000 for t in result.trials)
+    attempts = [json.loads(s)["attempts"] for s in (tmp_path / "a" / LOG).read_text().splitlines()[1:]]
+    assert sum(attempts) > 0
+    log = (tmp_path / "a" / LOG).read_bytes()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / LOG).write_bytes(log[: len(log) // 2])
+    quick(recipe, trained, tmp_path / "b", constraints=limits, budget=8)
+    assert (tmp_path / "b" / LOG).read_bytes() == log
+
+
+def test_constraints_that_nothing_meets(recipe: Recipe, trained: Any, make: Make, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none of the 256 networks meets max_flops = 10 \(20\)"):
+        quick(recipe, trained, tmp_path / "a", constraints=Constraints(max_flops=10), refusals=20)
+    large = make(space_args={"depth": 7})
+    with pytest.raises(UserError, match=r"20 archs in a row were refused for candidate 0: max_flops = 10 \(20\)"):
+        quick(large, large.build_model(), tmp_path / "b", constraints=Constraints(max_flops=10), refusals=20)
+
+
+def test_a_small_space_is_looked_through(make: Make, tmp_path: Path) -> None:
+    recipe = make("Small")
+    model = recipe.build_model()
+    result = quick(recipe, model, tmp_path / "a", budget=50, refusals=30)
+    assert result.stopped == "exhausted"
+    assert len(result.trials) == 9
+    exact = quick(recipe, model, tmp_path / "b", budget=9, refusals=1)
+    assert exact.stopped == "budget"
+    assert len(exact.trials) == 9
+
+
+def test_networks_that_differ_in_dead_choices_only_are_one(make: Make, tmp_path: Path) -> None:
+    """`fork` feeds an input that is not chosen in a third of the archs."""
+    recipe = make("Winding")
+    result = quick(recipe, recipe.build_model(), tmp_path, budget=30, strategy="random", strategy_args={})
+    assert any("fork" not in t.arch for t in result.trials)
+    assert len({json.dumps(t.arch, sort_keys=True) for t in result.trials}) == 30
+    log = (tmp_path / LOG).read_bytes()
+    (tmp_path / LOG).write_bytes(log[: len(log) // 3])
+    quick(recipe, recipe.build_model(), tmp_path, budget=30, strategy="random", strategy_args={})
+    assert (tmp_path / LOG).read_bytes() == log
+
+
+# -- strategies
+
+
+class Climb:
+    """From the documentation."""
+
+    def __init__(self, structure: Any, seed: int = 0) -> None:
+        self.structure, self.seed = structure, seed
+
+    def ask(self, history: History) -> dict[str, Any]:
+        draws = history.draws(self.seed)
+        if not history.trials:
+            return random_arch(self.structure, draws)
+        return mutated_arch(self.structure, history.best.arch, draws, probability=0.0)
+
+
+class Counting:
+    """Keeps state of its own: walks through the space."""
+
+    def __init__(self, structure: Any) -> None:
+        self.walk = structure.enumerate()
+
+    def ask(self, history: History) -> dict[str, Any]:
+        return next(self.walk)
+
+
+@pytest.mark.parametrize("kind", [Climb, Counting])
+def test_a_strategy_of_ones_own(recipe: Recipe, trained: Any, tmp_path: Path, kind: Any) -> None:
+    quick(recipe, trained, tmp_path / "a", strategy=kind(trained.structure), budget=6)
+    log = (tmp_path / "a" / LOG).read_bytes()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / LOG).write_bytes(log[: len(log) * 2 // 3])
+    quick(recipe, trained, tmp_path / "b", strategy=kind(trained.structure), budget=6)
+    assert (tmp_path / "b" / LOG).read_bytes() == log
+
+
+def test_a_strategy_that_cannot_be_resumed_is_found_out(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    class Clock:
+        calls = 0
+
+        def ask(self, history: History) -> dict[str, Any]:
+            Clock.calls += 1
+            return random_arch(trained.structure, Draws(Clock.calls))
+
+    quick(recipe, trained, tmp_path, strategy=Clock(), budget=2)
+    with pytest.raises(UserError, match="must depend on its seed and the history alone"):
+        quick(recipe, trained, tmp_path, strategy=Clock(), budget=4)
+
+
+def test_a_strategy_that_names_a_wrong_arch(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
+    class Wrong:
+        def ask(self, history: History) -> dict[str, Any]:
+            return {"blocks.0": 7}
+
+    with pytest.raises(ArchError, match=r"strategy Wrong, candidate 0: .*'blocks.0'\] = 7"):
+        quick(recipe, trained, tmp_path, strategy=Wrong())
+
+
+def test_strategies_by_name(recipe: Recipe, trained: Any) -> None:
+    structure = trained.structure
+    assert make_strategy("evolution", structure, 5, population=3) == Evolution(structure, 5, population=3)
+    assert isinstance(make_strategy("test_search.py:Climb", structure, 5, str(HERE)).ask, object)
+    with pytest.raises(UserError, match="'annealing' is neither built in"):
+        make_strategy("annealing", structure, 0)
+    with pytest.raises(UserError, match="does not take these arguments"):
+        make_strategy("random", structure, 0, population=3)
+    with pytest.raises(UserError, match="population >= 1"):
+        make_strategy("evolution", structure, 0, population=0)
+
+
+def test_evolution_is_that_of_the_paper(trained: Any) -> None:
+    """Parents come from the youngest P only, and from the best of a sample; children differ in one choice."""
+    structure, objective = trained.structure, Objective("accuracy", "max")
+    evolution = Evolution(structure, 1, population=4, sample=50, mutation=0.0)
+    archs = [random_arch(structure, Draws(i)) for i in range(8)]
+    trials = [Trial(i, a, {"accuracy": 1.0 if i == 2 else 0.1 * i}) for i, a in enumerate(archs)]
+    history = History(objective, trials)
+    for attempt in range(20):
+        history.attempt = attempt
+        child = evolution.ask(history)
+        differing = [label for label in child if child[label] != archs[7][label]]
+        assert len(differing) == 1  # number 2 is the best, but has died of age
+    drawn = []
+    for attempt in range(40):
+        history.attempt = attempt
+        drawn.append(Evolution(structure, 1, 4, sample=1, mutation=0.0).ask(history))
+    parents = {
+        i for child in drawn for i in range(8) if sum(child[n] != archs[i][n] for n in child) == 1
+    }
+    assert {4, 5, 6, 7} <= parents
+
+
+def test_mutation_probability(trained: Any) -> None:
+    structure = trained.structure
+    arch = structure.default()
+    changed = [
+        sum(child[n] != arch[n] for n in child)
+        for child in (mutated_arch(structure, arch, Draws(i), 0.5) for i in range(200))
+    ]
+    assert min(changed) == 1
+    assert 1.9 < sum(changed) / 200 < 2.3  # 4 choices: 2 on average, 1 instead of 0
+    assert all(v != arch[n] for n, v in mutated_arch(structure, arch, Draws(0), 1.0).items())
+
+
+def test_mutation_opens_nested_choices(make: Make) -> None:
+    structure = make("Winding").built.recordings.structure
+    arch = {"deep": 1, "deep.0": "mlp", "pick": [0, 1]}
+    found = {json.dumps(mutated_arch(structure, arch, Draws(i), 0.9), sort_keys=True) for i in range(300)}
+    archs = [json.loads(text) for text in found]
+    assert all(structure.canonical(a) == a for a in archs)
+    assert {a["deep"] for a in archs} == {1, 2, 3}
+    assert any(a.get("fork.1") == 1 for a in archs)
+
+
+def test_budget() -> None:
+    assert Budget(5).left(3) == 2
+    assert Budget(5).left(7) == 0
+    with pytest.raises(UserError, match="at least 1 evaluation, got 0"):
+        Budget(0)
+
+
+# -- the same in every process
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from conftest import make_recipe
+from test_search import quick
+recipe = make_recipe(steps=2)
+quick(recipe, recipe.build_model(), Path(sys.argv[1]), budget=6)
+"""
+
+
+def test_the_same_in_every_process(tmp_path: Path) -> None:
+    logs = set()
+    for hash_seed in ("1", "77"):
+        folder = tmp_path / hash_seed
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(here=str(HERE)), str(folder)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True, timeout=120,
+        )  # fmt: skip
+        logs.add(hashlib.sha256((folder / LOG).read_bytes()).hexdigest())
+    assert len(logs) == 1
