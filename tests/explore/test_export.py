@@ -88,7 +88,7 @@ def test_what_the_folder_holds(recipe: Recipe, trained: Any, tmp_path: Path) -> 
     assert facts["metrics"] == done.metrics
     assert facts["recipe"] == recipe.identity()
     assert facts["weights"] == "inherited"
-    assert facts["inputs"] == [{"dtype": "float32", "shape": [None, 64]}]
+    assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": [None, 64]}]
     assert facts["evaluation"] == {"split": "valid", "samples": 50, "batch_size": 20, "recalibrate": 2}
     tensors = safetensors.torch.load_file(done.folder / "weights.safetensors")
     network = Evaluator(recipe, FEW).prepared(trained, ARCH)
@@ -110,11 +110,26 @@ def test_winding_networks(make: Make, tmp_path: Path, space: str) -> None:
         assert not {"second.weight", "two.weight"} & set(names)  # tied: one name
 
 
+@pytest.mark.parametrize("space", ["Net", "Winding"])
+def test_a_last_batch_of_one_row(make: Make, tmp_path: Path, space: str) -> None:
+    recipe = make(space)
+    model: Any = recipe.build_model()
+    rule = Evaluation(batch_size=37, recalibrate=2)  # 75 samples: 37, 37, 1
+    done = export(recipe, model, model.structure.default(), tmp_path / "net", evaluation=rule)
+    assert done.note is None
+    loaded = load(done.folder / "network.pt2", torch.device("cpu"))
+    with torch.no_grad():
+        assert loaded(torch.zeros(1, 64)).shape == (1, 10)
+
+
 def test_lengths_vary_where_the_held_out_batches_do(make: Make, tmp_path: Path) -> None:
     recipe = make("Pair", "Sentences", loss_name="token_cross_entropy", batch_size=4)
     done = export(recipe, recipe.build_model(), {"mix": 0}, tmp_path / "net")
     facts = json.loads((done.folder / "arch.json").read_text())
-    assert [i["shape"] for i in facts["inputs"]] == [[None, None], [None, None]]
+    assert facts["inputs"] == [
+        {"name": "source", "dtype": "int64", "shape": [None, None]},
+        {"name": "target", "dtype": "int64", "shape": [None, None]},
+    ]
     assert done.note is None
 
 
@@ -125,7 +140,7 @@ def test_a_batch_size_that_cannot_vary_is_said(make: Make, tmp_path: Path) -> No
     assert done.note.startswith("the batch size is fixed at 20")
     assert done.note.endswith("compared on 2 of 3 held-out batches, those of the fixed size")
     facts = json.loads((done.folder / "arch.json").read_text())
-    assert facts["inputs"] == [{"dtype": "float32", "shape": [20, 64]}]
+    assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": [20, 64]}]
 
 
 def test_reduced_precision(make: Make, trained: Any, tmp_path: Path) -> None:

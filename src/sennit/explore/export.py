@@ -108,7 +108,7 @@ def export(
             "space": recipe.space,
             "recipe": recipe.identity(),
             "hashes": hashes,
-            "inputs": [{"dtype": dtype, "shape": shape} for dtype, shape in traced.inputs],
+            "inputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in traced.inputs],
             "note": note,
             "torch": torch.__version__,
             "settings": {

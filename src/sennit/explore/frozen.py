@@ -11,6 +11,8 @@ statistics never touches the supernet. Parameters are copies or the supernet's o
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -34,12 +36,14 @@ class FrozenNetwork(nn.Module):
     Args:
         program: what runs.
         precision: "fp32", "tf32" or "bf16"; the last enters autocast step by step, as training does.
+        names: of the parameters of the space's `forward`, for whoever exports this.
     """
 
-    def __init__(self, program: Program, precision: str = "fp32") -> None:
+    def __init__(self, program: Program, precision: str = "fp32", names: Sequence[str] = ()) -> None:
         super().__init__()
         self._frozen_program = program
         self._frozen_precision = precision
+        self._frozen_names = tuple(names)
         last = {n: step.index for step in program.steps for n in step.reads}
         kept = set(program.outputs)
         self._frozen_dead = [
@@ -96,7 +100,7 @@ def freeze(
     """
     args, kwargs = as_call(example_x)
     program = space.program(arch, *args, **kwargs)
-    network = FrozenNetwork(program, precision)
+    network = FrozenNetwork(program, precision, _parameter_names(space))
     modules = dict(space.named_modules())
     tensors = unique_tensors(space)
     targets = dict.fromkeys(step.target for step in program.steps if step.kind == "module")
@@ -114,6 +118,11 @@ def freeze(
     for name in named:
         _place_tensor(network, name, copy.deepcopy(tensors[name], memo))
     return network.train(space.training)
+
+
+def _parameter_names(space: ModelSpace) -> list[str]:
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in inspect.signature(space.forward).parameters.values() if p.kind in plain]
 
 
 def _parameter(parameter: nn.Parameter, copied: bool, enters: bool) -> nn.Parameter:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,12 @@ class Traced:
 
     Attributes:
         program: of `torch.export`, on the CPU.
-        inputs: per tensor, in order, its dtype and shape; an axis that may vary is None.
+        inputs: per tensor, in order, its name, dtype and shape; an axis that may vary is None.
         note: why the batch size is fixed; None if it is not.
     """
 
     program: ExportedProgram
-    inputs: list[tuple[str, list[int | None]]]
+    inputs: list[tuple[str, str, list[int | None]]]
     note: str | None
 
     def takes(self, x: Any) -> bool:
@@ -37,7 +39,7 @@ class Traced:
         tensors = _tensors(x)
         return len(tensors) == len(self.inputs) and all(
             len(shape) == t.dim() and all(n is None or n == m for n, m in zip(shape, t.shape, strict=True))
-            for t, (_, shape) in zip(tensors, self.inputs, strict=True)
+            for t, (_, _, shape) in zip(tensors, self.inputs, strict=True)
         )
 
 
@@ -60,14 +62,14 @@ def trace(network: FrozenNetwork, inputs: Sequence[Any]) -> Traced:
     except Exception as error:  # torch raises many kinds here
         program, reason = None, (str(error).strip() or type(error).__name__).splitlines()[0]
     if program is not None and _batch_varies(program):
-        return Traced(program, _shapes(program, example), None)
+        return Traced(program, _shapes(program), None)
     try:
         program = _export(network, inputs[0], [set() for _ in varying])
     except Exception as error:
         raise RunError(f"torch.export refuses this network: {str(error).strip()[:500]}") from error
     rows = [t.shape[0] for t in _tensors(inputs[0]) if t.dim()]
     note = f"the batch size is fixed at {rows[0] if rows else 'one input'}"
-    return Traced(program, _shapes(program, inputs[0]), f"{note}: {reason or 'a step needs the size itself'}")
+    return Traced(program, _shapes(program), f"{note}: {reason or 'a step needs the size itself'}")
 
 
 def save(program: ExportedProgram, path: Path) -> None:
@@ -88,17 +90,39 @@ def load(path: Path, device: torch.device) -> nn.Module:
     return program.module()
 
 
-def _export(network: nn.Module, x: Any, varying: list[set[int]]) -> ExportedProgram:
+def _export(network: FrozenNetwork, x: Any, varying: list[set[int]]) -> ExportedProgram:
     args, kwargs = as_call(x)
     axes = iter(varying)
 
     def dims(leaf: Any) -> Any:
         return dict.fromkeys(next(axes), Dim.AUTO) if isinstance(leaf, Tensor) else None
 
-    shapes: dict[str, Any] = {"args": map_tree(dims, args), "kwargs": map_tree(dims, kwargs)}
-    shapes = {name: spec for name, spec in shapes.items() if spec}
-    with torch.no_grad():
+    shapes = map_tree(dims, dict(zip(_names(network, x), [*args, *kwargs.values()], strict=True)))
+    with torch.no_grad(), _signed(network, list(shapes)):
         return torch.export.export(network, args, kwargs, dynamic_shapes=shapes, strict=False)
+
+
+def _names(network: FrozenNetwork, x: Any) -> list[str]:
+    """A name for each argument of the call."""
+    args, kwargs = as_call(x)
+    given = list(network._frozen_names[: len(args)])
+    return [*given, *(f"input_{i}" for i in range(len(given), len(args))), *kwargs]
+
+
+@contextmanager
+def _signed(network: FrozenNetwork, names: Sequence[str]) -> Iterator[None]:
+    """`network.forward` takes arguments by these names; torch.export cannot handle `**kwargs` of varying shapes."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return FrozenNetwork.forward(network, *args, **kwargs)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    network.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        del network.__dict__["forward"]
 
 
 def _tensors(x: Any) -> list[Tensor]:
@@ -136,23 +160,23 @@ def _example(inputs: Sequence[Any], varying: list[set[int]]) -> Any:
     return map_tree(resized, x)
 
 
-def _placeholders(program: ExportedProgram) -> list[Tensor]:
+def _placeholders(program: ExportedProgram) -> dict[str, Tensor]:
+    """The tensors that the program is called with, in order, without data."""
     given = set(program.graph_signature.user_inputs)
     nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
-    return [n.meta["val"] for n in nodes if isinstance(n.meta.get("val"), Tensor)]
+    return {n.name: n.meta["val"] for n in nodes if isinstance(n.meta.get("val"), Tensor)}
 
 
 def _batch_varies(program: ExportedProgram) -> bool:
-    tensors = [t for t in _placeholders(program) if t.dim()]
+    tensors = [t for t in _placeholders(program).values() if t.dim()]
     return bool(tensors) and any(_size(t.shape[0]) is None for t in tensors)
 
 
-def _shapes(program: ExportedProgram, x: Any) -> list[tuple[str, list[int | None]]]:
-    found = []
-    for symbolic, real in zip(_placeholders(program), _tensors(x), strict=True):
-        shape = [_size(n) for n in symbolic.shape]
-        found.append((str(real.dtype).removeprefix("torch."), shape))
-    return found
+def _shapes(program: ExportedProgram) -> list[tuple[str, str, list[int | None]]]:
+    return [
+        (name, str(tensor.dtype).removeprefix("torch."), [_size(n) for n in tensor.shape])
+        for name, tensor in _placeholders(program).items()
+    ]
 
 
 def _size(n: Any) -> int | None:

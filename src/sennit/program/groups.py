@@ -77,9 +77,12 @@ class Groups:
 
     def of_step(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the parameter groups that `step` reads, and of the buffer groups that it writes."""
-        read = dict.fromkeys(self.of_name[n].name for n in step.params if n in self.of_name)
-        moved = dict.fromkeys(self.of_name[n].name for n in step.written if n in self.of_name)
-        return tuple(read), tuple(moved)
+        known = step.groups
+        if known is None:
+            read = dict.fromkeys(self.of_name[n].name for n in step.params if n in self.of_name)
+            moved = dict.fromkeys(self.of_name[n].name for n in step.written if n in self.of_name)
+            known = step.groups = (tuple(read), tuple(moved))
+        return known
 
     def of_program(self, program: Program) -> tuple[frozenset[str], frozenset[str]]:
         """All parameter groups read and all buffer groups written by a program."""

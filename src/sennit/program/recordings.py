@@ -1,7 +1,8 @@
 """`Recordings`: the programs of a space, each checked by recording it more than once.
 
-Every new arch is recorded on two batches of different shape and once in eval mode. A size that Python has
-turned into a plain number, a loop over the batch, or `if self.training:` shows as a difference and is refused.
+An arch with an option that has not been seen yet is recorded on two batches of different shape and once in eval
+mode. A size that Python has turned into a plain number, a loop over the batch, or `if self.training:` shows as a
+difference and is refused. An arch of known options runs the same code in another combination and is recorded once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from sennit.errors import SpaceError
 from sennit.program.record import Recorder, Spec
 from sennit.program.step import Program, Step
-from sennit.program.template import ModeConst, map_tree
+from sennit.program.template import ModeConst, leaves, map_tree
 from sennit.space.choice import Choice
 from sennit.space.names import canonical_names
 from sennit.space.structure import Structure
@@ -64,6 +65,9 @@ class Recordings:
         self.recorder = Recorder(self.skeleton, canonical_names(self.skeleton))
         self._programs: dict[str, Program] = {}
         self._shapes: set[Any] = set()
+        self._options: set[tuple[str, Any]] = set()
+        self._flags: dict[str, tuple[Any, Any]] = {}
+        """Arguments of steps that follow `self.training`, by name of the step."""
 
     def program(self, arch: Any, inputs: Any, other: Any = None) -> Program:
         """The program of `arch`, recorded once.
@@ -85,6 +89,12 @@ class Recordings:
             return known
         record = self.recorder.record
         program = record(canonical, options, inputs)
+        unseen = [item for item in options.items() if item not in self._options]
+        if known is None and not unseen and trailing in self._shapes:
+            self._refuse_filled(filled, program)
+            known = self._programs[key] = self._with_known_flags(program)
+            return known
+        self._options.update(unseen)
         _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
         program = _with_mode(program, record(canonical, options, inputs, training=False))
         if known is not None:  # a shape that no recording has seen: the known program must fit it as well
@@ -96,6 +106,19 @@ class Recordings:
             known = self._programs[key] = program
         self._shapes.add(trailing)
         return known
+
+    def _refuse_filled(self, filled: tuple[str, ...], program: Program) -> None:
+        for label in filled:
+            if label in program.arch:
+                raise self.structure.missing(label)
+
+    def _with_known_flags(self, program: Program) -> Program:
+        """Mode-dependent flags put in where a recording in both modes has shown them."""
+        for i, step in enumerate(program.steps):
+            if step.kind == "call" and step.name in self._flags:
+                merged = _merge_flags((step.args, step.kwargs), self._flags[step.name])
+                program.steps[i] = replace(step, args=merged[0], kwargs=merged[1])
+        return program
 
     def refuse_uncalled(self) -> None:
         """Call this once archs that cover the space are recorded.
@@ -112,6 +135,10 @@ class Recordings:
             for name, candidate in module.named_children():
                 if id(candidate) not in called:
                     raise SpaceError(UNCALLED.format(what=f"candidate {name!r} of the choice at {path!r}"))
+
+
+def _has_flag(step: Step) -> bool:
+    return any(isinstance(leaf, ModeConst) for leaf in leaves((step.args, step.kwargs)))
 
 
 def _meta_copy(space: nn.Module) -> nn.Module:
@@ -172,6 +199,17 @@ def _with_mode(train: Program, evaluation: Program) -> Program:
         merged = train
     _same(merged, evaluation, MODE_BOUND)
     return merged
+
+
+def _merge_flags(recorded: Any, known: Any) -> Any:
+    """`recorded` (in training mode), with the flags of `known` in their places."""
+    if isinstance(known, ModeConst):
+        return known if recorded is known.train else recorded
+    if type(recorded) is type(known) and isinstance(known, tuple | list) and len(recorded) == len(known):
+        return type(known)(_merge_flags(a, b) for a, b in zip(recorded, known, strict=True))
+    if isinstance(known, dict) and isinstance(recorded, dict) and recorded.keys() == known.keys():
+        return {key: _merge_flags(recorded[key], known[key]) for key in recorded}
+    return recorded
 
 
 def _merge(one: Any, two: Any, *, own: bool) -> Any:

@@ -57,6 +57,8 @@ class Step:
     where: str = ""
     fill_args: Callable[..., Any] = field(init=False, repr=False, compare=False)
     fill_kwargs: Callable[..., Any] = field(init=False, repr=False, compare=False)
+    groups: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
+    """Names of the groups read and written; filled in by `Groups.of_step`."""
 
     def __post_init__(self) -> None:
         self.fill_args = compile_template(self.args)

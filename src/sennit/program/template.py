@@ -131,8 +131,16 @@ def _expr(value: int) -> Any:
     return value.expr if isinstance(value, Size) else int(value)
 
 
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, Ref, ParamRef, Size, int, float, bool, str, type(None)})
+
+
 def map_tree(fn: Callable[[Any], Any], tree: Any) -> Any:
     """`tree` with `fn` applied to every leaf; tuples (named ones too), lists, dicts and slices are followed."""
+    kind = type(tree)
+    if kind in _PLAIN:
+        return fn(tree)
+    if kind is tuple:
+        return tuple([map_tree(fn, item) for item in tree])
     if isinstance(tree, torch.Size):
         return tuple(map_tree(fn, item) for item in tree)
     if isinstance(tree, tuple):

@@ -24,6 +24,7 @@ from sennit.errors import NanLossError, UserError
 from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
+from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.segment import Segment, State
 from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.hashes import optimizer_tensors
@@ -58,6 +59,7 @@ class PlainEngine:
         self.model = recipe.build_model()
         if not offload:
             self.model.to(self.device)
+        self.tensors = unique_tensors(self.model)
         self.optimizer = recipe.build_optimizer(self.model)
         self.log = AccessLog(access, 0)
         self.version: dict[str, int] = {}
@@ -120,13 +122,11 @@ class PlainEngine:
 
     def buffers_of(self, program: Program) -> dict[str, Tensor]:
         """Copies of the buffers that a subnet's forward will write."""
-        tensors = unique_tensors(self.model) if any(s.written for s in program.steps) else {}
-        return {name: tensors[name].clone() for step in program.steps for name in step.written}
+        return {name: self.tensors[name].clone() for step in program.steps for name in step.written}
 
     def take_back(self, before: Mapping[str, Tensor]) -> None:
-        tensors = unique_tensors(self.model)
         for name, held in before.items():
-            tensors[name].copy_(held)
+            self.tensors[name].copy_(held)
         self.optimizer.zero_grad(set_to_none=True)
 
     def move(self, program: Program, device: torch.device) -> None:
@@ -135,10 +135,9 @@ class PlainEngine:
         for step in program.steps:
             if step.kind == "module":
                 modules[step.target].to(device)
-        tensors = unique_tensors(self.model)
         for step in program.steps:
             for name in (*step.params, *step.buffers):
-                held = tensors[name]
+                held = self.tensors[name]
                 held.data = held.data.to(device)
         for parameter, state in self.optimizer.state.items():
             for key, value in state.items():
@@ -179,7 +178,7 @@ class PlainEngine:
     # -- state
 
     def weights(self) -> dict[str, Tensor]:
-        return {name: t.detach() for name, t in unique_tensors(self.model).items()}
+        return {name: t.detach() for name, t in self.tensors.items()}
 
     def hashed_weights(self) -> dict[str, Tensor]:
         hidden = non_persistent(self.model)
@@ -204,9 +203,8 @@ class PlainEngine:
         return found
 
     def restore(self, state: State) -> None:
-        tensors = unique_tensors(self.model)
         with torch.no_grad():
-            for name, tensor in tensors.items():
+            for name, tensor in self.tensors.items():
                 tensor.copy_(state.weights[name])
         names = {name: p for p, name in ((p, parameter_names(self.optimizer)[id(p)]) for p in self.parameters())}
         delayed = delayed_of(self.optimizer)
@@ -246,10 +244,9 @@ class PlainEngine:
 
 def explained(error: RuntimeError) -> Exception:
     """A user's error for an operator without a deterministic kernel; else the error itself."""
-    text = str(error)
-    if "deterministic" in text and "implementation" in text:
+    if names_nondeterminism(error):
         return UserError(
-            f"an operator has no deterministic kernel: {text.splitlines()[0][:200]}. Replace it, or set "
+            f"an operator has no deterministic kernel: {str(error).splitlines()[0][:200]}. Replace it, or set "
             "allow_nondeterministic = true in the recipe; such a run is not comparable"
         )
     return error

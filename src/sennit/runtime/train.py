@@ -21,9 +21,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from sennit.errors import Interrupted, NanLossError, RunError, UserError
 from sennit.recipe import Placement, Recipe, use_recipe
 from sennit.runtime import checkpoint
+from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
@@ -116,6 +119,9 @@ def check(request: Request) -> None:
         )
     if recipe.evaluate.every:
         built.dataset(recipe.evaluate.split)
+    if not recipe.allow_nondeterministic:
+        device = torch.device(request.placement.device)
+        in_child(lambda: dry_run(built, device))
 
 
 class _Run:

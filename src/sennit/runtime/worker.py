@@ -33,6 +33,7 @@ from sennit.program.template import map_tree
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
+from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.fold import GroupFold, Use
 from sennit.runtime.subnet import BufferOrder, Subnet, Word, make_subnet
 from sennit.schedule.csp import CspOrder
@@ -663,8 +664,8 @@ def explain(worker: Worker, error: BaseException) -> UserError | None:
     """A user's error for failures whose cause is known."""
     if isinstance(error, UserError):
         return error
-    text = str(error)
-    if "deterministic" in text and "implementation" in text:
+    if names_nondeterminism(error):
+        text = str(error)
         return UserError(
             f"step {worker.where!r} uses an operator without a deterministic kernel: {text.splitlines()[0][:200]}. "
             "Replace it, or set allow_nondeterministic = true in the recipe; such a run is not comparable"

@@ -71,7 +71,7 @@ class Task:
         rule = self.recipe.clipping
         if rule.kind == "none":
             return
-        names = canonical_names(model)
+        names = _names_of(model)
         grads = {names[id(p)]: p.grad for p in model.parameters() if p.grad is not None}
         if rule.kind == "global":
             clip_global_(grads, rule)
@@ -81,6 +81,12 @@ class Task:
             by_group.setdefault(self._groups.of_name[name].name, {})[name] = grad
         for members in by_group.values():
             clip_global_(members, rule)
+
+
+def _names_of(model: nn.Module) -> dict[int, str]:
+    """Canonical names; kept by a space that has run, whose parameters stay the same objects."""
+    binding = model.__dict__.get("_binding")
+    return canonical_names(model) if binding is None else binding.names
 
 
 def clip_global_(grads: Mapping[str, Tensor], rule: Clip) -> None:

@@ -1,0 +1,47 @@
+"""`sennit`: finds the command, reads its arguments, runs it, and turns errors into messages and exit codes.
+
+    0 ok · 1 the run failed, or hashes differ · 2 bad input · 130 interrupted
+
+Arguments are read before torch is imported, so `--help` and a wrong flag take a moment, not two seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from sennit.commands.arguments import read_arguments
+from sennit.commands.failure import failure_of
+from sennit.commands.output import Output
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code; an error that is ours is raised on, for its traceback.
+
+    Args:
+        arguments: without the program's name; those of the process if left out.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    out = Output(json="--json" in given)
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return read_arguments(given, out).run(out)
+    except SystemExit as error:  # --help, or a usage error that has been shown
+        return int(error.code or 0)
+    except BrokenPipeError:  # the reader of our output is gone, as in `sennit report RUN | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except BaseException as error:
+        failure = failure_of(error)
+        out.error(failure)
+        if failure.kind == "bug":
+            raise
+        return failure.exit
+
+
+def _terminated(number: int, frame: Any) -> None:
+    """SIGTERM outside of training ends a command as Ctrl-C does: temporary folders are removed."""
+    raise KeyboardInterrupt

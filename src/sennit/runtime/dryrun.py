@@ -1,0 +1,138 @@
+"""A dry run before training: every step once, forward and backward, on two rows and the real device.
+
+Recording has seen shapes only. Whether an operator has a deterministic kernel shows when the kernel is called,
+so it is called here, step by step, where it can be refused by name before anything has been trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sennit.errors import UserError
+from sennit.executor.eager import EagerExecutor
+from sennit.program.cut import Run, cut
+from sennit.program.record import Spec
+from sennit.program.run import bind_inputs
+from sennit.program.step import Program
+from sennit.program.template import map_tree
+from sennit.space.model_space import as_call
+from sennit.space.names import canonical_names, unique_tensors
+from sennit.supernet.build import Built
+from sennit.supernet.context import StepContext
+from sennit.supernet.keys import generators_restored
+
+BUDGET_S = {"cpu": 4.0, "cuda": 30.0}
+"""Seconds for all steps together. What is not reached is refused when it comes up, by the same message."""
+
+ROWS = 2
+
+NO_KERNEL = """step {name!r} ({call}, {where}) uses an operator without a deterministic kernel on {device}:
+  {reason}
+Replace it, or set allow_nondeterministic = true in the recipe; such a run is not comparable with any other."""
+
+
+def names_nondeterminism(error: BaseException) -> bool:
+    """Whether torch refused an operator because it has no deterministic kernel."""
+    text = str(error)
+    return "deterministic" in text and ("implementation" in text or "does not have" in text)
+
+
+def dry_run(built: Built, device: torch.device) -> tuple[int, int]:
+    """Run every distinct step of the archs that cover the space.
+
+    Returns:
+        How many steps were run, and how many distinct ones there are.
+
+    Raises:
+        UserError: an operator without a deterministic kernel, by step.
+    """
+    skeleton = built.recordings.skeleton
+    like = unique_tensors(skeleton)
+    modules = _copy(skeleton)
+    executor = EagerExecutor(modules, canonical_names(modules), frozenset(), device)
+    seen: dict[str, dict[int, Spec]] = {}
+    total: set[str] = set()
+    begin = time.perf_counter()
+    with generators_restored():
+        for arch in built.recordings.structure.covering():
+            program = built.program(arch)
+            total.update(step.name for step in program.steps)
+            if time.perf_counter() - begin < BUDGET_S[device.type]:
+                _run(built, program, executor, seen, lambda name: _filled(like[name], device), device)
+    return len(seen), len(total)
+
+
+def _run(
+    built: Built, program: Program, executor: EagerExecutor, seen: dict[str, dict[int, Spec]],
+    fill: Callable[[str], Tensor], device: torch.device,
+) -> None:  # fmt: skip
+    context = StepContext.of(built.recipe.seed, 0, 0, built.recipe.precision, device)
+    x, _ = built.micro_batches(built.batches[0])[0]
+    x = map_tree(lambda t: t[:ROWS].to(device) if isinstance(t, Tensor) and t.dim() else t, x)
+    inputs = bind_inputs(program, *as_call(x))
+    made: dict[int, Any] = {}
+    slots: dict[str, Tensor] = {}
+
+    def slot(name: str) -> Tensor:
+        if name not in slots:
+            slots[name] = fill(name)
+        return slots[name]
+
+    for run in cut(program, range(len(program.steps))):
+        (step,) = run.steps
+        known = seen.get(step.name)
+        if known is not None and set(known) == {v for v, _ in run.departures}:
+            made.update({v: _random(spec, device) for v, spec in known.items()})
+            continue
+        arrivals = {a.value: _wanted(made[a.value]) for a in run.arrivals}
+        wanted = dict(inputs) if run.reads_input else {}
+        try:
+            # the loss is left out: run it as a plain step that ends the program
+            out, ctx = executor.forward(
+                program, _without_loss(run), slot, arrivals, wanted, context, None, lambda step: None
+            )
+            executor.backward(ctx, {v: [torch.ones_like(root)] for v, root in ctx.roots.items()})
+        except RuntimeError as error:
+            if not names_nondeterminism(error):
+                raise
+            raise UserError(
+                NO_KERNEL.format(
+                    name=step.name, call=step.call, where=step.where, device=device.type,
+                    reason=str(error).splitlines()[0][:200],
+                )
+            ) from error  # fmt: skip
+        made.update(out)
+        seen[step.name] = {v: Spec.of(t) for v, t in out.items() if isinstance(t, Tensor)}
+
+
+def _without_loss(run: Run) -> Run:
+    return Run(run.index, run.worker, run.steps, False, run.arrivals, run.departures, run.reads_input)
+
+
+def _wanted(value: Any) -> tuple[Any, bool]:
+    return value, isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _random(spec: Spec, device: torch.device) -> Tensor:
+    if spec.dtype.is_floating_point:
+        return torch.randn(spec.shape, dtype=spec.dtype, device=device)
+    return torch.zeros(spec.shape, dtype=spec.dtype, device=device)
+
+
+def _filled(like: Tensor, device: torch.device) -> Tensor:
+    """Memory with harmless values: small weights, buffers of ones."""
+    made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+    if not isinstance(like, nn.Parameter):
+        return made.fill_(1)
+    return nn.Parameter(made.normal_(0, 0.02) if made.is_floating_point() else made.zero_(), like.requires_grad)
+
+
+def _copy(skeleton: nn.Module) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(skeleton)
