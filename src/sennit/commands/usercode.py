@@ -15,11 +15,15 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 
 def place_in_user_code(error: BaseException) -> str | None:
-    """`file:line in function` of the innermost frame outside of sennit and of installed packages, if any."""
+    """`file:line in function` of the innermost frame that is neither sennit's nor an installed package's.
+
+    None if there is none, or if it called sennit again and that raised: then it may be our bug.
+    """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = frame.filename
-        if not file.startswith((_OURS, *_LIBRARIES, "<")):
-            return f"{file}:{frame.lineno} in {frame.name}"
+        if frame.filename.startswith(_OURS):
+            return None
+        if not frame.filename.startswith((*_LIBRARIES, "<")):
+            return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return None
 
 

@@ -75,6 +75,7 @@ class Crew:
     results: dict[int, Result] = field(default_factory=dict)
     inherited: list[int] = field(default_factory=list)
     nan: tuple[int, int, float] | None = None
+    norms: dict[int, dict[str, float]] = field(default_factory=dict)
 
     # -- starting and ending
 
@@ -218,6 +219,8 @@ class Crew:
             while self.next_result in self.results:
                 self.on_result(self.results.pop(self.next_result))
                 self.next_result += 1
+        elif kind == "norm":
+            self.norms.setdefault(rest[0], {})[rest[1]] = rest[2]
         elif kind == "cut":
             process.cut, process.busy = rest[0], rest[1]
         elif kind == "paused":

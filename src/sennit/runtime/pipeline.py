@@ -30,6 +30,7 @@ class Pipeline:
         start: first subnet to run.
         earlier: results of all subnets before `start`.
         logs: the access log.
+        probing: keep the norms of gradients.
         parts: replaced ones, for tests that show what a wrong one does.
     """
 
@@ -37,7 +38,7 @@ class Pipeline:
         self, recipe: Recipe, placement: Placement, logs: Path, start: int = 0,
         state: State | None = None, earlier: list[Result] | None = None,
         on_result: Callable[[Result], None] = lambda result: None, inherited: list[int] | None = None,
-        parts: Parts = Parts(),
+        parts: Parts = Parts(), probing: bool = False,
     ) -> None:  # fmt: skip
         self.recipe, self.placement = recipe, placement
         built = recipe.built
@@ -62,7 +63,7 @@ class Pipeline:
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts,
+            parts=parts, probing=probing,
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers
@@ -104,6 +105,10 @@ class Pipeline:
             self.crew.kill()
         elif self.started:
             self.crew.end()
+
+    def gradient_norms(self, seq_id: int) -> dict[str, float]:
+        """Norm of each group's gradient, before clipping; forgotten once asked for."""
+        return self.crew.norms.pop(seq_id, {})
 
     @property
     def busy(self) -> float:

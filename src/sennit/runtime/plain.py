@@ -27,6 +27,7 @@ from sennit.recipe import Recipe, use_recipe
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.segment import Segment, State
 from sennit.space.names import non_persistent, unique_tensors
+from sennit.supernet.clip import fold_norms, grad_norms
 from sennit.supernet.hashes import optimizer_tensors
 from sennit.supernet.optim import delayed_of, parameter_names
 from sennit.supernet.samplers import Result
@@ -42,6 +43,7 @@ class PlainEngine:
         start: first subnet to run.
         earlier: results of all subnets before.
         access: the access log.
+        probing: keep the norms of gradients.
         offload: keep the supernet on the CPU and move what a subnet uses to the device and back.
     """
 
@@ -51,9 +53,11 @@ class PlainEngine:
     def __init__(
         self, recipe: Recipe, device: str, access: Path, start: int = 0, state: State | None = None,
         earlier: list[Result] | None = None, on_result: Callable[[Result], None] = lambda result: None,
-        offload: bool = False,
+        offload: bool = False, probing: bool = False,
     ) -> None:  # fmt: skip
         use_recipe(recipe)
+        self.probing = probing
+        self.norms: dict[int, dict[str, float]] = {}
         self.recipe, self.built, self.start = recipe, recipe.built, start
         self.device, self.offload, self.on_result = torch.device(device), offload, on_result
         self.model = recipe.build_model()
@@ -112,6 +116,8 @@ class PlainEngine:
                 loss.backward()
             self.note(program, task.seq_id, j, "B")
             task.report(j, loss)
+        if self.probing:
+            self.norms[task.seq_id] = self.norms_now()
         task.set_lr(self.optimizer)
         task.clip_(self.model)
         self.optimizer.step()
@@ -119,6 +125,18 @@ class PlainEngine:
         self.note_step(program, task.seq_id)
         if self.offload:
             self.move(program, torch.device("cpu"))
+
+    def norms_now(self) -> dict[str, float]:
+        """Norm of each group's gradient."""
+        found: dict[str, float] = {}
+        for group in self.built.groups.all:
+            grads = {n: g for n in group.names if (g := self.tensors[n].grad) is not None}
+            if grads:
+                found[group.name] = fold_norms(grad_norms(grads))
+        return found
+
+    def gradient_norms(self, seq_id: int) -> dict[str, float]:
+        return self.norms.pop(seq_id, {})
 
     def buffers_of(self, program: Program) -> dict[str, Tensor]:
         """Copies of the buffers that a subnet's forward will write."""

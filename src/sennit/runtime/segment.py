@@ -54,6 +54,10 @@ class Engine(Protocol):
 
     def versions(self) -> dict[str, list[int]]: ...
 
+    def gradient_norms(self, seq_id: int) -> dict[str, float]:
+        """Norm of each group's gradient before clipping, if the engine keeps them; once per subnet."""
+        ...
+
     def cut_before(self, seq_id: int) -> bool:
         """Make the state the one before `seq_id`, whose loss is not finite. False if that is not possible."""
         ...

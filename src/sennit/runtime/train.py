@@ -138,6 +138,7 @@ class _Run:
         self.evaluation: dict[str, Any] = {}
         self.seconds = 0.0
         self.asked_to_stop = False
+        self.unprobed: list[Result] = []
 
     def beginning(self) -> tuple[int, State | None]:
         """Where to start, with the logs cut back to it."""
@@ -188,14 +189,14 @@ class _Run:
         if request.engine == "plain":
             return PlainEngine(
                 self.recipe, placement.device, self.folder.access, self.start, self.state, self.earlier,
-                self.on_result, request.offload,
+                self.on_result, request.offload, bool(request.probes),
             )  # fmt: skip
         if self.recipe.built.sampler().learning:
             limit = self.recipe.feedback_lag
             placement = replace(placement, in_flight=min(placement.in_flight or limit, limit))
         return Pipeline(
             self.recipe, placement, self.folder.access, self.start, self.state, self.earlier, self.on_result,
-            self.folder.handles(), request.parts,
+            self.folder.handles(), request.parts, bool(request.probes),
         )  # fmt: skip
 
     # -- from cut to cut
@@ -212,6 +213,7 @@ class _Run:
                 raise RunError(f"{error}\n{self.kept()}") from error
             done = segment.limit
             self.seconds += segment.seconds
+            self.probe(engine, done)
             if self.recipe.evaluate.every and done % self.recipe.evaluate.every == 0 and done > self.start:
                 self.evaluate(engine, done)
             if done % self.recipe.checkpoint.every == 0 or done >= self.end or self.asked_to_stop:
@@ -226,9 +228,27 @@ class _Run:
     def on_result(self, result: Result) -> None:
         self.losses.append(result.loss)
         self.log.write(result.seq_id, result.arch, result.loss)
-        for probe in self.request.probes:
-            probe({"seq_id": result.seq_id, "arch": result.arch, "loss": result.loss})
+        if self.request.probes:
+            self.unprobed.append(result)
         self.tell(Progress("subnet", len(self.losses), self.end, result.loss, self.evaluation))
+
+    def probe(self, engine: Engine, done: int) -> None:
+        """Show the finished subnets to the probes: copies of facts, after the fact."""
+        while self.unprobed and self.unprobed[0].seq_id < done:
+            result = self.unprobed.pop(0)
+            event = {
+                "seq_id": result.seq_id, "arch": dict(result.arch), "loss": result.loss,
+                "gradient_norms": engine.gradient_norms(result.seq_id),
+                "rank": sum(loss < result.loss for loss in self.losses[: result.seq_id]),
+            }  # fmt: skip
+            for probe in self.request.probes:
+                try:
+                    probe(event)
+                except Exception as error:
+                    raise UserError(
+                        f"the probe {getattr(probe, '__name__', probe)!r} failed at subnet {result.seq_id}: "
+                        f"{type(error).__name__}: {error}"
+                    ) from error
 
     def save(self, engine: Engine, done: int) -> None:
         lengths = {"losses.jsonl": self.log.sync(), "access.jsonl": _size(self.folder.access)}

@@ -131,6 +131,8 @@ class Share:
     words: dict[str, Word]
     versions: dict[str, int]
     parts: Parts
+    probing: bool = False
+    """Tell the launcher the norm of every group's gradient, before clipping."""
 
 
 @dataclass
@@ -503,6 +505,8 @@ class Worker:
 
     def complete(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
         y = subnet.seq_id
+        if self.share.probing:
+            self.launcher.send(("norm", y, group, fold_norms(grad_norms(grads))))
         if self.clip.kind == "layer":
             scale_(grads, factor(self.clip.limit, fold_norms(grad_norms(grads))))
         elif self.clip.kind == "global":

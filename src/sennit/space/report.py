@@ -1,0 +1,210 @@
+"""`space_report`: what a space contains, and what its always-shared layers cost. Printed before training.
+
+A network's parameters are those that its program reads. In a space whose choices form a tree the smallest and
+the largest network are found exactly, from the leaves up:
+
+    cost(choice) = min (or max) over its options of: parameters under that option + cost of the choices under it
+
+Where that does not hold (a choice of inputs leaves whole layers unused, a module stands under several choices)
+small spaces are counted through, and larger ones get bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from sennit.space.always import SMALL
+from sennit.space.choice import Option
+from sennit.space.input_choice import InputChoice
+from sennit.space.names import all_tensors, canonical_names
+from sennit.space.structure import Condition, Structure, condition_of
+
+if TYPE_CHECKING:
+    from sennit.supernet.build import Built
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SpaceReport:
+    """What a space contains.
+
+    Attributes:
+        networks: how many; None if there are more than can be counted.
+        blocks: places of the network that a plan can give to workers.
+        parameters, nbytes: of the smallest and of the largest network.
+        exact: whether these are networks' own; else they are bounds.
+        all_parameters, all_nbytes: of the supernet.
+        always: names of the always-shared groups of parameters.
+        always_parameters, always_nbytes: in them.
+        shared: the recipe's policy for them.
+        policy: what that policy costs, in words.
+    """
+
+    networks: int | None
+    blocks: int
+    parameters: Range
+    nbytes: Range
+    exact: bool
+    all_parameters: int
+    all_nbytes: int
+    always: tuple[str, ...]
+    always_parameters: int
+    always_nbytes: int
+    shared: str
+    policy: str
+
+    def lines(self) -> list[str]:
+        """For people."""
+        low, high = self.parameters
+        bound = "" if self.exact else "at least / at most "
+        size = "more networks than can be counted" if self.networks is None else f"{_count(self.networks)} networks"
+        named = ", ".join(self.always[:4]) + (f" and {len(self.always) - 4} more" if len(self.always) > 4 else "")
+        return [
+            f"space: {size} in {self.blocks} blocks; supernet {_count(self.all_parameters)} parameters, "
+            f"{_bytes(self.all_nbytes)}",
+            f"network: {bound}{_count(low)} to {_count(high)} parameters, {_bytes(self.nbytes[0])} to "
+            f"{_bytes(self.nbytes[1])}",
+            f"always shared: {named or 'nothing'}"
+            + (f" ({_count(self.always_parameters)} parameters)" if self.always else ""),
+            f"shared = {self.shared!r}: {self.policy}",
+        ]
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """A parameter that some network reads, and under which choices it stands."""
+
+    numel: int
+    nbytes: int
+    places: frozenset[Condition]
+
+
+def space_report(built: Built) -> SpaceReport:
+    """The report of a recipe's space. Its programs are recorded if they are not yet."""
+    from sennit.profile.quick import block_order
+
+    structure = built.recordings.structure
+    tensors = _parameters(built.skeleton)
+    used = {name for arch in structure.covering() for step in built.program(arch).steps for name in step.params}
+    storages = {name: _storage(built.skeleton, name, tensor, paths) for name, (tensor, paths) in tensors.items()}
+    living = {name: storage for name, storage in storages.items() if name in used}
+    parameters, nbytes, exact = _extremes(built, structure, living)
+    always = tuple(sorted(built.always[0]))
+    shared_names = [n for group in always for n in built.groups.by_name[group].names]
+    n, size = (sum(getattr(storages[name], key) for name in shared_names) for key in ("numel", "nbytes"))
+    return SpaceReport(
+        networks=structure.size(), blocks=len(block_order(built)), parameters=parameters, nbytes=nbytes, exact=exact,
+        all_parameters=sum(s.numel for s in storages.values()), all_nbytes=sum(s.nbytes for s in storages.values()),
+        always=always, always_parameters=n, always_nbytes=size, shared=built.recipe.shared,
+        policy=_policy(built.recipe.sharing.kind, built.recipe.sharing.lag, always, size),
+    )  # fmt: skip
+
+
+def _parameters(root: nn.Module) -> dict[str, tuple[Tensor, list[str]]]:
+    """Canonical name to tensor and all its paths."""
+    names = canonical_names(root)
+    found: dict[str, tuple[Tensor, list[str]]] = {}
+    for path, tensor in all_tensors(root):
+        if isinstance(tensor, nn.Parameter):
+            found.setdefault(names[id(tensor)], (tensor, []))[1].append(path)
+    return found
+
+
+def _storage(root: nn.Module, name: str, tensor: Tensor, paths: list[str]) -> _Storage:
+    places = frozenset(condition_of(root, path.rpartition(".")[0]) for path in paths)
+    if () in places:  # used in any case
+        places = frozenset[Condition]({()})
+    return _Storage(tensor.numel(), tensor.numel() * tensor.element_size(), places)
+
+
+def _extremes(built: Built, structure: Structure, living: dict[str, _Storage]) -> tuple[Range, Range, bool]:
+    """Parameters and bytes of the smallest and largest network, and whether these are exact."""
+    tree = all(len(site.conditions) == 1 for site in structure.sites.values())
+    tree = tree and all(len(storage.places) == 1 for storage in living.values())
+    tree = tree and not any(
+        isinstance(s.choice, InputChoice) and len(s.choice.options()) > 1 for s in structure.sites.values()
+    )
+    if tree and all(_expected(built, structure, living, arch) for arch in structure.covering()):
+        found = [_tree(structure, living.values(), key, pick) for key in ("numel", "nbytes") for pick in (min, max)]
+        return (found[0], found[1]), (found[2], found[3]), True
+    size = structure.size()
+    if size is not None and size <= SMALL:
+        counts = [[_of(built, living, arch, key) for key in ("numel", "nbytes")] for arch in structure.enumerate()]
+        n, b = zip(*counts, strict=True)
+        return (min(n), max(n)), (min(b), max(b)), True
+    always = [n for group in built.always[0] for n in built.groups.by_name[group].names]
+    loose = [s if len(s.places) == 1 else _Storage(s.numel, s.nbytes, frozenset({()})) for s in living.values()]
+    ranges = [
+        (sum(getattr(living[n], key) for n in always if n in living), _tree(structure, loose, key, max))
+        for key in ("numel", "nbytes")
+    ]
+    return ranges[0], ranges[1], False
+
+
+def _of(built: Built, living: dict[str, _Storage], arch: dict[str, object], key: str) -> int:
+    names = {name for step in built.program(arch).steps for name in step.params}
+    return sum(getattr(living[name], key) for name in names)
+
+
+def _expected(built: Built, structure: Structure, living: dict[str, _Storage], arch: dict[str, object]) -> bool:
+    """Whether the network reads just what stands under its choices: none of its layers goes unused."""
+    options = structure.parse(arch)
+    wanted = sum(s.numel for s in living.values() if any(_holds(place, options) for place in s.places))
+    return wanted == _of(built, living, arch, "numel")
+
+
+def _holds(place: Condition, options: dict[str, Option]) -> bool:
+    return all(options.get(label) in legal for label, legal in place)
+
+
+def _tree(
+    structure: Structure, storages: Iterable[_Storage], key: str, pick: Callable[[Iterable[int]], int]
+) -> int:
+    """The extreme of `key` over all networks, from the leaves up. A choice under several others is counted at
+    the root, each storage once, which makes the maximum an upper bound there."""
+    own: dict[Condition, int] = {}
+    for storage in storages:
+        (place,) = storage.places
+        own[place[-1:]] = own.get(place[-1:], 0) + getattr(storage, key)
+    below: dict[Condition, list[str]] = {}
+    for label, site in structure.sites.items():
+        place = site.conditions[0][-1:] if len(site.conditions) == 1 else ()
+        below.setdefault(place, []).append(label)
+
+    def cost(label: str) -> int:
+        totals = []
+        for option in structure.sites[label].choice.options():
+            here = [place for place in {*own, *below} if place and place[0][0] == label and option in place[0][1]]
+            totals.append(sum(own.get(p, 0) + sum(cost(child) for child in below.get(p, ())) for p in here))
+        return pick(totals)
+
+    return own.get((), 0) + sum(cost(label) for label in below.get((), ()))
+
+
+def _policy(kind: str, lag: int, always: tuple[str, ...], nbytes: int) -> str:
+    if not always:
+        return "no layer is in every network, so subnets wait for each other only where they share a candidate"
+    if kind == "delayed":
+        extra = (lag - 1) * nbytes + lag * nbytes
+        return f"these layers are read {lag} subnets late; {lag} versions and gradients are kept, {_bytes(extra)} more"
+    if kind == "frozen":
+        return "these layers stay at their initial values"
+    return "exact; at these layers each subnet waits for the one before (more micro_batches hide it)"
+
+
+def _count(n: int) -> str:
+    return f"{n:,}" if n < 10**12 else f"{n:.2e}" if n < 10**300 else f"10^{len(str(n)) - 1}"
+
+
+def _bytes(n: int) -> str:
+    size = float(n)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
