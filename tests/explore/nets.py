@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,11 @@ from sennit.supernet.keys import key_for
 class Mlp(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,7 +56,10 @@ class Net(sn.ModelSpace):
         super().__init__()
         self.stem = nn.Linear(8, width)
         self.blocks = nn.Sequential(
-            *[sn.LayerChoice([Mlp(width), Conv(width, 3), Attention(width, 4), nn.Identity()]) for _ in range(depth)]
+            *[
+                sn.LayerChoice([Mlp(width), Conv(width, 3), Attention(width, 4), nn.Identity()])
+                for _ in range(depth)
+            ]
         )
         self.head = nn.Linear(width, 10)
 
@@ -66,8 +73,12 @@ class Small(sn.ModelSpace):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a = sn.LayerChoice([nn.Linear(64, 16), nn.Linear(64, 16, bias=False), nn.Sequential(nn.Linear(64, 16), nn.ReLU())])
-        self.b = sn.LayerChoice([nn.Linear(16, 10), nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 10)), nn.Linear(16, 10, False)])
+        self.a = sn.LayerChoice(
+            [nn.Linear(64, 16), nn.Linear(64, 16, bias=False), nn.Sequential(nn.Linear(64, 16), nn.ReLU())]
+        )
+        self.b = sn.LayerChoice(
+            [nn.Linear(16, 10), nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 10)), nn.Linear(16, 10, False)]
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.b(self.a(x))
@@ -75,7 +86,8 @@ class Small(sn.ModelSpace):
 
 class Winding(sn.ModelSpace):
     """Everything that makes freezing hard: skips, inputs to choose, depths, ties, a module in two slots, loose
-    parameters and buffers, flags that follow the mode, sizes that follow the batch."""
+    parameters and buffers, flags that follow the mode, sizes that follow the batch.
+    """
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -162,7 +174,7 @@ def _generator(purpose: str) -> torch.Generator:
 class Points:
     """Ten noisy points in 64 dimensions."""
 
-    SIZES = {"train": 200, "valid": 75, "test": 75}
+    SIZES: ClassVar = {"train": 200, "valid": 75, "test": 75}
 
     def __init__(self, split: str = "train", noise: float = 0.7) -> None:
         centres = torch.randn(10, 64, generator=_generator("centres"))
@@ -180,7 +192,7 @@ class Points:
 class Scored(Points):
     """With a score of its own."""
 
-    modes = {"margin": "max"}
+    modes: ClassVar = {"margin": "max"}
 
     def score(self, network: Any, device: torch.device) -> dict[str, float]:
         top = network(self.x.to(device)).topk(2, dim=-1).values

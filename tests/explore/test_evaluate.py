@@ -109,7 +109,7 @@ def test_never_consumes_the_training_stream(make: Make) -> None:
         optimizer = recipe.build_optimizer(model)
         found = []
         for task in recipe.tasks():
-            (x, y), = task.micro_batches
+            ((x, y),) = task.micro_batches
             with sn.keyed_rng(task, 0):
                 loss = recipe.loss(model(x, arch=task.arch), y, task, 0)
                 loss.backward()
@@ -131,7 +131,7 @@ def test_evaluate_now(make: Make, trained: Any) -> None:
     assert (model_state(trained), process_state()) == before
     assert result == evaluate_now(recipe, trained, 9)
     assert result["metric"] == "accuracy"
-    assert [s["arch"] for s in result["scores"]][0] == ARCH
+    assert result["scores"][0]["arch"] == ARCH
     values = [s["metrics"]["accuracy"] for s in result["scores"]]
     assert len(values) == 4
     assert result["best"] == max(values)
@@ -166,6 +166,7 @@ def test_the_data_set_may_score(make: Make, trained: Any) -> None:
     recipe = make(data="Scored")
     metrics = evaluate(recipe, trained, ARCH)
     assert metrics["margin"] > 0
+    assert "margin" not in evaluate(recipe, trained, ARCH, Evaluation(score=False))
     assert Objective.parse("margin", Evaluator(recipe).modes) == Objective("margin", "max")
 
 

@@ -82,14 +82,24 @@ def test_the_reported_accuracy_is_that_of_the_folder_without_sennit(
 def test_what_the_folder_holds(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
     done = export(recipe, trained, {**ARCH}, tmp_path / "net", evaluation=FEW)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net"]
-    assert sorted(p.name for p in done.folder.iterdir()) == ["arch.json", "network.pt2", "weights.safetensors"]
+    assert sorted(p.name for p in done.folder.iterdir()) == [
+        "arch.json",
+        "network.pt2",
+        "weights.safetensors",
+    ]
     facts = json.loads((done.folder / "arch.json").read_text())
     assert facts["arch"] == ARCH
     assert facts["metrics"] == done.metrics
     assert facts["recipe"] == recipe.identity()
     assert facts["weights"] == "inherited"
     assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": [None, 64]}]
-    assert facts["evaluation"] == {"split": "valid", "samples": 50, "batch_size": 20, "recalibrate": 2}
+    assert facts["evaluation"] == {
+        "split": "valid",
+        "samples": 50,
+        "batch_size": 20,
+        "recalibrate": 2,
+        "score": True,
+    }
     tensors = safetensors.torch.load_file(done.folder / "weights.safetensors")
     network = Evaluator(recipe, FEW).prepared(trained, ARCH)
     assert tensors.keys() == network.state_dict().keys()
@@ -150,8 +160,16 @@ def test_reduced_precision(make: Make, trained: Any, tmp_path: Path) -> None:
     assert done.metrics["loss"] != full.measure(full.prepared(trained, ARCH))["loss"]
 
 
+def test_a_score_is_compared_too(make: Make, trained: Any, tmp_path: Path) -> None:
+    done = export(make(data="Scored"), trained, ARCH, tmp_path / "net", evaluation=FEW)
+    assert done.metrics["margin"] > 0
+    assert done.note is None
+
+
 def test_other_metrics_than_reported_are_an_error(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="measures otherwise than it was reported with: accuracy 2.0, here 0"):
+    with pytest.raises(
+        RunError, match=r"measures otherwise than it was reported with: accuracy 2\.0, here 0"
+    ):
         export(recipe, trained, ARCH, tmp_path / "net", evaluation=FEW, metrics={"accuracy": 2.0})
     assert list(tmp_path.iterdir()) == []
 

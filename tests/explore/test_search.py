@@ -79,7 +79,9 @@ def test_damage_in_the_middle_is_refused(whole: Path, recipe: Recipe, trained: A
 
 
 def test_another_search_in_the_folder_is_refused(whole: Path, recipe: Recipe, trained: Any) -> None:
-    with pytest.raises(UserError, match=r"holds another search \(strategy: .*\"seed\": 3.* there, .*\"seed\": 4"):
+    with pytest.raises(
+        UserError, match=r"holds another search \(strategy: .*\"seed\": 3.* there, .*\"seed\": 4"
+    ):
         quick(recipe, trained, whole, seed=4)
     with pytest.raises(UserError, match="weights_sha256"):
         quick(recipe, recipe.build_model(), whole)
@@ -155,7 +157,9 @@ def test_constraints_that_nothing_meets(recipe: Recipe, trained: Any, make: Make
     with pytest.raises(UserError, match=r"none of the 256 networks meets max_flops = 10 \(20\)"):
         quick(recipe, trained, tmp_path / "a", constraints=Constraints(max_flops=10), refusals=20)
     large = make(space_args={"depth": 7})
-    with pytest.raises(UserError, match=r"20 archs in a row were refused for candidate 0: max_flops = 10 \(20\)"):
+    with pytest.raises(
+        UserError, match=r"20 archs in a row were refused for candidate 0: max_flops = 10 \(20\)"
+    ):
         quick(large, large.build_model(), tmp_path / "b", constraints=Constraints(max_flops=10), refusals=20)
 
 
@@ -268,9 +272,7 @@ def test_evolution_is_that_of_the_paper(trained: Any) -> None:
     for attempt in range(40):
         history.attempt = attempt
         drawn.append(Evolution(structure, 1, 4, sample=1, mutation=0.0).ask(history))
-    parents = {
-        i for child in drawn for i in range(8) if sum(child[n] != archs[i][n] for n in child) == 1
-    }
+    parents = {i for child in drawn for i in range(8) if sum(child[n] != archs[i][n] for n in child) == 1}
     assert {4, 5, 6, 7} <= parents
 
 

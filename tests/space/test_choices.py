@@ -170,7 +170,5 @@ def test_a_used_space_can_be_copied_and_pickled(clone: Any) -> None:
     again = clone(net)
     assert torch.equal(again(x, arch=ARCH), wanted)
     with torch.no_grad():
-        again.by_index[1][0].bias.add_(1.0) if hasattr(again.by_index, "__getitem__") else getattr(
-            again.by_index, "1"
-        )[0].bias.add_(1.0)
+        again.get_parameter("by_index.1.0.bias").add_(1.0)
     assert not torch.equal(again(x, arch=ARCH), wanted) and torch.equal(net(x, arch=ARCH), wanted)

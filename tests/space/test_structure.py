@@ -189,7 +189,18 @@ def test_huge_spaces_are_counted_by_formula_or_not_at_all() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.blocks(x)
 
-    assert Huge(False).structure.size() == 96**48
+    assert Huge(False).structure.size() == Huge(True).structure.size() == 96**48
+
+    class Tangled(sn.ModelSpace):
+        def __init__(self, n: int) -> None:
+            super().__init__()
+            inner = sn.LayerChoice([nn.Identity() for _ in range(n)])
+            self.a = sn.LayerChoice([inner, nn.Identity()])
+            self.b = sn.LayerChoice([inner, *[nn.Identity() for _ in range(30)]])
+            self.free = sn.LayerChoice([nn.Identity() for _ in range(9)])
+
+    assert Tangled(50).structure.size() == (50 * 31 + 50 + 30) * 9
+    assert Tangled(5000).structure.size() is None
 
 
 def test_a_space_without_choices_is_one_network() -> None:

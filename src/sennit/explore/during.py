@@ -32,7 +32,8 @@ def evaluate_now(
 ) -> dict[str, Any]:
     """Score the recipe's fixed archs, and random ones keyed by `seq_id`, on held-out data.
 
-    The model, the stream of training batches and the generators of the process are left as they were.
+    Loss and accuracy only: a data set's own `score` may take long. The model, the stream of training batches and
+    the generators of the process are left as they were.
 
     Args:
         recipe: its `[evaluate]` table says on what, and with how many archs.
@@ -71,6 +72,8 @@ def _evaluator(recipe: Recipe, device: torch.device | str) -> Evaluator:
     known = _evaluators.setdefault(recipe.built, {})
     if str(device) not in known:
         rule = recipe.evaluate
-        evaluation = Evaluation(split=rule.split, samples=rule.samples, recalibrate=rule.recalibrate)
+        evaluation = Evaluation(
+            split=rule.split, samples=rule.samples, recalibrate=rule.recalibrate, score=False
+        )
         known[str(device)] = Evaluator(recipe, evaluation, device)
     return known[str(device)]

@@ -48,6 +48,8 @@ class Evaluation:
     """Rows per forward; None for the recipe's."""
     recalibrate: int = 8
     """Training batches to re-estimate BatchNorm statistics with; 0 keeps those of the supernet."""
+    score: bool = True
+    """Ask the data set's `score`, if it has one, for further metrics."""
 
     def __post_init__(self) -> None:
         for name, low in (("samples", 1), ("batch_size", 1), ("recalibrate", 0)):
@@ -146,11 +148,12 @@ class Evaluator:
                 norm.momentum = momentum
         network.train(training)
 
-    def measure(self, network: Network) -> dict[str, float]:
+    def measure(self, network: Network, *, score: bool = True) -> dict[str, float]:
         """`loss` (mean per term), `accuracy` if the loss has one, and what the data set's `score` returns.
 
         Args:
             network: in eval mode; frozen or exported.
+            score: False leaves the data set's `score` out, as the rule may do too.
 
         Raises:
             UserError: `score` returned something else than numbers by name.
@@ -170,9 +173,9 @@ class Evaluator:
             if count_right is not None:
                 metrics["accuracy"] = right / max(of, 1)
             metrics["loss"] = total / max(terms, 1)
-            score = getattr(self.dataset, "score", None)
-            if score is not None:
-                metrics.update(_numbers(score(network, self.device)))
+            own = getattr(self.dataset, "score", None) if score and self.rule.score else None
+            if own is not None:
+                metrics.update(_numbers(own(network, self.device)))
         return metrics
 
     def evaluate(self, model: ModelSpace, arch: Arch) -> dict[str, float]:

@@ -24,9 +24,14 @@ from sennit.supernet.loss import (
 
 Mode = Literal["min", "max"]
 
-MODES: dict[str, Mode] = {"loss": "min", "accuracy": "max", "parameters": "min", "flops": "min"}
-"""Direction of the metrics that sennit measures. A data set with a `score` may add `modes = {"bleu": "max"}`.
-"""
+MODES: dict[str, Mode] = {
+    "loss": "min",
+    "accuracy": "max",
+    "parameters": "min",
+    "flops": "min",
+    "bleu": "max",
+}
+"""Direction of the metrics that sennit knows. A data set with a `score` may add `modes = {"wer": "min"}`."""
 
 Accuracy = Callable[[Any, Any], tuple[Any, Any]]
 """`(output, target)` of one batch to (how many are right, of how many)."""

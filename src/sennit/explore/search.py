@@ -167,9 +167,9 @@ class Search:
             drawn = self.strategy.ask(self.history)
         if attempts < self.refusals and any(drawn.get(label) != value for label, value in trial.arch.items()):
             raise UserError(
-                f"strategy {type(self.strategy).__name__} proposes {drawn!r:.200} for candidate {number}, but "
-                f"the log in {self.folder} has {trial.arch!r:.200}; a strategy must depend on its seed and the "
-                "history alone. Choose another folder to start anew"
+                f"strategy {type(self.strategy).__name__} proposes {drawn!r:.200} for candidate {number}, "
+                f"but the log in {self.folder} has {trial.arch!r:.200}; a strategy must depend on its seed "
+                "and the history alone. Choose another folder to start anew"
             )
         self._add(trial)
 

@@ -20,6 +20,10 @@ from sennit.program.template import leaves, map_tree
 from sennit.space.model_space import as_call
 
 
+ROWS = 8
+"""Rows to trace with; the program takes other numbers too, and fewer are traced faster."""
+
+
 @dataclass(frozen=True)
 class Traced:
     """An exported program and what inputs it takes.
@@ -111,13 +115,14 @@ def _names(network: FrozenNetwork, x: Any) -> list[str]:
 
 @contextmanager
 def _signed(network: FrozenNetwork, names: Sequence[str]) -> Iterator[None]:
-    """`network.forward` takes arguments by these names; torch.export cannot handle `**kwargs` of varying shapes."""
+    """`network.forward` takes arguments by these names: torch.export has no `**kwargs` with shapes that vary."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return FrozenNetwork.forward(network, *args, **kwargs)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    forward.__signature__ = signature  # type: ignore[attr-defined]
     network.__dict__["forward"] = forward
     try:
         yield
@@ -134,23 +139,21 @@ def _varying(inputs: Sequence[Any]) -> list[set[int]]:
     found = []
     for same in zip(*[_tensors(x) for x in inputs], strict=True):
         axes = range(same[0].dim())
-        found.append({a for a in axes if a == 0 or len({t.shape[a] for t in same}) > 1})
+        tokens = not same[0].is_floating_point()  # numbers of words: sequences of any length
+        found.append({a for a in axes if a == 0 or tokens or len({t.shape[a] for t in same}) > 1})
     return found
 
 
 def _example(inputs: Sequence[Any], varying: list[set[int]]) -> Any:
-    """An input whose variable sizes all differ, where there is one, since torch may take equal ones for one.
+    """The input to trace with. A size of 0 or 1 would become fixed, so there are two rows at least."""
 
-    Sizes 0 and 1 are special to torch, so there are at least two rows.
-    """
+    def smallest(x: Any) -> int:
+        sizes = [t.shape[a] for t, axes in zip(_tensors(x), varying, strict=True) for a in axes if a]
+        return min(sizes, default=0)
 
-    def spread(x: Any) -> int:
-        return len({t.shape[a] for t, axes in zip(_tensors(x), varying, strict=True) for a in axes if a})
-
-    x = max(inputs, key=spread)
-    others = {n for t in _tensors(x) for n in t.shape[1:]}
+    x = max(inputs, key=smallest)
     rows = next((t.shape[0] for t in _tensors(x) if t.dim()), 0)
-    wanted = next(n for n in range(max(2, min(rows, 8)), 1 << 30) if n not in others)
+    wanted = max(2, min(rows, ROWS))
 
     def resized(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not leaf.dim() or leaf.shape[0] != rows:

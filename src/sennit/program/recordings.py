@@ -97,12 +97,11 @@ class Recordings:
         self._options.update(unseen)
         _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
         program = _with_mode(program, record(canonical, options, inputs, training=False))
+        self._flags.update({s.name: (s.args, s.kwargs) for s in program.steps if s.kind == "call" and _has_flag(s)})
         if known is not None:  # a shape that no recording has seen: the known program must fit it as well
             _same(known, program, SHAPE_BOUND)
         else:
-            for label in filled:
-                if label in program.arch:
-                    raise self.structure.missing(label)
+            self._refuse_filled(filled, program)
             known = self._programs[key] = program
         self._shapes.add(trailing)
         return known

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import TypeVar
 import torch
 
 from sennit.data.loader import die_with_parent
+from sennit.runtime.usercode import keep_place
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ def in_child(function: Callable[[], T]) -> T:
             try:
                 answer = pickle.dumps((True, function()))
             except BaseException as error:
+                keep_place(error)
                 answer = pickle.dumps((False, error))
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(answer)
@@ -51,9 +54,14 @@ def in_child(function: Callable[[], T]) -> T:
         finally:
             os._exit(code)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        answer = pipe.read()
-    os.waitpid(pid, 0)
+    try:
+        with os.fdopen(reading, "rb") as pipe:
+            answer = pipe.read()
+    except BaseException:  # Ctrl-C: the child must not outlive what it was for
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        os.waitpid(pid, 0)
     if not answer:
         raise RuntimeError("a helper process was killed before it could answer")
     good, value = pickle.loads(answer)

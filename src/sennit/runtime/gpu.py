@@ -11,7 +11,8 @@ from sennit.errors import UserError
 from sennit.memory.cuda import CudaStore
 from sennit.runtime.control import Line
 from sennit.runtime.nccl import NcclChannel
-from sennit.runtime.worker import Share, Worker
+from sennit.runtime.share import Share
+from sennit.runtime.worker import Worker
 from sennit.trace.access import AccessLog
 
 

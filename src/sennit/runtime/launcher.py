@@ -35,7 +35,9 @@ from sennit.runtime.channel import Arena, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.forked import fork
 from sennit.runtime.segment import Segment
-from sennit.runtime.worker import Share, Worker, explain, hear_out
+from sennit.runtime.share import Share
+from sennit.runtime.usercode import calls_of
+from sennit.runtime.worker import Worker, explain, hear_out
 from sennit.supernet.samplers import Feed, Result
 from sennit.trace.access import AccessLog
 
@@ -325,11 +327,12 @@ def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None
     if known is not None:
         told: dict[str, Any] = {"kind": "user", "text": str(known)}
     else:
-        place = f" at step {worker.where!r}" if worker is not None and worker.where else ""
-        trace = traceback.format_exception(error)
+        place = ""
+        if worker is not None and (task := worker.tasks.task) is not None:
+            pass_ = "forward" if task.kind == "F" else "backward"
+            place = f" in the {pass_} of subnet {task.seq_id}, micro-batch {task.micro_batch}, step {worker.tasks.where!r}"
         told = {
-            "kind": "raised", "text": f"{type(error).__name__}: {error}", "place": place,
-            "trace": "".join(trace)[-2400:],
+            "kind": "raised", "text": f"{type(error).__name__}: {error}"[:2000], "place": place, "trace": calls_of(error),
         }  # fmt: skip
     with contextlib.suppress(PeerGone):
         launcher.send(("error", told))

@@ -17,7 +17,7 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.forked import in_child
 from sennit.runtime.launcher import Crew, low_water
 from sennit.runtime.segment import Segment, State
-from sennit.runtime.worker import Parts, Share
+from sennit.runtime.share import Parts, Share
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
 
@@ -57,13 +57,14 @@ class Pipeline:
             feed = built.feed()
             feed.replay(start, list(earlier or []))
         versions = self.store.versions()
+        frozen = built.always[0] | built.always[1] if recipe.sharing.kind == "frozen" else frozenset[str]()
         in_flight = placement.in_flight or 2 * placement.workers
         share = Share(
             built=built, recipe=recipe, placement=placement, plans=self.plans, host=self.store,
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts, probing=probing,
+            parts=parts, probing=probing, frozen=frozen,
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers

@@ -43,6 +43,7 @@ class Subnet:
         read_by_run: parameter groups that each run reads, in step order.
         moved_by_run: `(group, index of use)` of buffer groups that each run writes, in step order.
         owner: worker that folds and steps each parameter group: the one that runs its first step.
+        first_step: name of the first step that reads each parameter group.
         users: how many runs use each parameter group.
         before: word of each buffer group before this subnet.
         uses: how often a micro-batch writes each buffer group.
@@ -58,6 +59,7 @@ class Subnet:
     read_by_run: dict[int, tuple[str, ...]]
     moved_by_run: dict[int, tuple[tuple[str, int], ...]]
     owner: dict[str, int]
+    first_step: dict[str, str]
     users: dict[str, int]
     before: dict[str, Word]
     uses: dict[str, int]
@@ -65,6 +67,25 @@ class Subnet:
     unfinished: set[str] = field(default_factory=set)
     losses: dict[int, float] = field(default_factory=dict)
     counts: list[int] | None = None
+
+    def first_moves(self, run: Run) -> list[tuple[str, int]]:
+        """`(buffer group, index of use)` of the first use of each group in a run; later ones follow inside it."""
+        first: dict[str, int] = {}
+        for group, use in self.moved_by_run[run.index]:
+            first.setdefault(group, use)
+        return list(first.items())
+
+    def last_moves(self, run: Run) -> list[tuple[str, int]]:
+        """The same for the last use."""
+        return list(dict(self.moved_by_run[run.index]).items())
+
+    def word_before(self, group: str, micro_batch: int, use: int) -> Word:
+        """The word that a use of a buffer group must find."""
+        if use:
+            return (self.seq_id, micro_batch, use - 1)
+        if micro_batch:
+            return (self.seq_id, micro_batch - 1, self.uses[group] - 1)
+        return self.before[group]
 
     @property
     def done(self) -> bool:
@@ -85,6 +106,7 @@ def make_subnet(
     read_by_run: dict[int, tuple[str, ...]] = {}
     moved_by_run: dict[int, tuple[tuple[str, int], ...]] = {}
     owner: dict[str, int] = {}
+    first_step: dict[str, str] = {}
     users: dict[str, int] = {}
     uses: dict[str, int] = {}
     for run in runs:
@@ -94,6 +116,7 @@ def make_subnet(
             r, w = groups.of_step(step)
             for group in r:
                 owner.setdefault(group, run.worker)
+                first_step.setdefault(group, step.name)
                 read[group] = None
             for group in w:
                 if group not in kept:
@@ -108,6 +131,6 @@ def make_subnet(
     before = order.observe(seq_id, uses, micro_batches)
     own = tuple(run for run in runs if run.worker == rank)
     return Subnet(
-        seq_id, program.arch, program, runs, own, read_by_run, moved_by_run, owner, users, before, uses,
+        seq_id, program.arch, program, runs, own, read_by_run, moved_by_run, owner, first_step, users, before, uses,
         left=2 * micro_batches * len(own), unfinished={g for g in trained if owner[g] == rank},
     )  # fmt: skip

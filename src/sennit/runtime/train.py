@@ -32,7 +32,7 @@ from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 from sennit.runtime.runfolder import LossLog, RunFolder, fingerprint
 from sennit.runtime.segment import Engine, State
-from sennit.runtime.worker import Parts
+from sennit.runtime.share import Parts
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
 

@@ -124,7 +124,7 @@ def _storage(root: nn.Module, name: str, tensor: Tensor, paths: list[str]) -> _S
 
 def _extremes(built: Built, structure: Structure, living: dict[str, _Storage]) -> tuple[Range, Range, bool]:
     """Parameters and bytes of the smallest and largest network, and whether these are exact."""
-    tree = all(len(site.conditions) == 1 for site in structure.sites.values())
+    tree = all(len(set(site.conditions)) == 1 for site in structure.sites.values())
     tree = tree and all(len(storage.places) == 1 for storage in living.values())
     tree = tree and not any(
         isinstance(s.choice, InputChoice) and len(s.choice.options()) > 1 for s in structure.sites.values()
@@ -173,13 +173,16 @@ def _tree(
         own[place[-1:]] = own.get(place[-1:], 0) + getattr(storage, key)
     below: dict[Condition, list[str]] = {}
     for label, site in structure.sites.items():
-        place = site.conditions[0][-1:] if len(site.conditions) == 1 else ()
+        place = site.conditions[0][-1:] if len(set(site.conditions)) == 1 else ()
         below.setdefault(place, []).append(label)
+    under: dict[str, list[Condition]] = {}
+    for place in {*own, *below} - {()}:
+        under.setdefault(place[0][0], []).append(place)
 
     def cost(label: str) -> int:
         totals = []
         for option in structure.sites[label].choice.options():
-            here = [place for place in {*own, *below} if place and place[0][0] == label and option in place[0][1]]
+            here = [place for place in under.get(label, ()) if option in place[0][1]]
             totals.append(sum(own.get(p, 0) + sum(cost(child) for child in below.get(p, ())) for p in here))
         return pick(totals)
 

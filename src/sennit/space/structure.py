@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -17,8 +18,8 @@ from sennit.errors import ArchError, SpaceError
 from sennit.space.choice import Arch, Choice, Option
 from sennit.space.repeat import Repeat
 
-COUNT_LIMIT = 1_000_000
-"""Spaces with shared labels or modules are counted by enumeration up to this many networks."""
+COUNT_LIMIT = 100_000
+"""Parts of a space that depend on each other in more ways than one are counted by enumeration up to this."""
 
 Condition = tuple[tuple[str, tuple[Option, ...]], ...]
 """All of these labels must have one of these options: `((label, options), ...)`."""
@@ -155,28 +156,34 @@ class Structure:
         return list(archs.values())
 
     def size(self) -> int | None:
-        """Number of different networks; None when there are more than `COUNT_LIMIT` and no closed formula."""
-        if all(len(site.conditions) == 1 for site in self.sites.values()):
-            return prod(self._count(site) for site in self.sites.values() if not site.conditions[0])
-        count = 0
-        for _ in self.enumerate():
-            count += 1
-            if count > COUNT_LIMIT:
+        """Number of different networks: the product over parts of the space that do not depend on each other.
+
+        None when a part without a closed formula has more than `COUNT_LIMIT`.
+        """
+        count = 1
+        for part in self._parts():
+            if all(len(site.conditions) == 1 or () in site.conditions for site in part.values()):
+                count *= prod(self._count(site) for site in part.values() if () in site.conditions)
+                continue
+            listed = sum(1 for _ in islice(_extend(part, {}), COUNT_LIMIT + 1))
+            if listed > COUNT_LIMIT:
                 return None
+            count *= listed
         return count
 
     def enumerate(self) -> Iterator[dict[str, Any]]:
         """Every canonical arch, each once, in the order of options."""
+        return (self.encode(options) for options in _extend(self.sites, {}))
 
-        def extend(options: dict[str, Option]) -> Iterator[dict[str, Option]]:
-            for label, site in self.sites.items():
-                if label not in options and site.active(options):
-                    for option in site.choice.options():
-                        yield from extend({**options, label: option})
-                    return
-            yield options
-
-        return (self.encode(options) for options in extend({}))
+    def _parts(self) -> list[dict[str, Site]]:
+        """The labels in sets such that no condition names a label of another set."""
+        part_of: dict[str, set[str]] = {label: {label} for label in self.sites}
+        for label, site in self.sites.items():
+            for above in {a for condition in site.conditions for a, _ in condition}:
+                joined = part_of[label] | part_of[above]
+                part_of.update(dict.fromkeys(joined, joined))
+        parts = {id(part): part for part in part_of.values()}
+        return [{label: s for label, s in self.sites.items() if label in part} for part in parts.values()]
 
     def _count(self, site: Site) -> int:
         total = 0
@@ -184,7 +191,7 @@ class Structure:
             inner = [
                 child
                 for child in self.sites.values()
-                if child.conditions[0] and child.conditions[0][-1][0] == site.label
+                if () not in child.conditions and child.conditions[0][-1][0] == site.label
                 and option in child.conditions[0][-1][1]
             ]
             total += prod(self._count(child) for child in inner)
@@ -207,6 +214,16 @@ class Structure:
     def _known(self) -> str:
         labels = [repr(label) for label in self.sites]
         return ", ".join(labels[:12]) + (f", ... ({len(labels) - 12} more)" if len(labels) > 12 else "")
+
+
+def _extend(sites: Mapping[str, Site], options: dict[str, Option]) -> Iterator[dict[str, Option]]:
+    """All ways to choose for the labels of `sites` that are active and not in `options`."""
+    for label, site in sites.items():
+        if label not in options and site.active(options):
+            for option in site.choice.options():
+                yield from _extend(sites, {**options, label: option})
+            return
+    yield options
 
 
 def condition_of(root: nn.Module, path: str) -> Condition:

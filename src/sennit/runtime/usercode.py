@@ -1,4 +1,4 @@
-"""Errors that a user's own file raises: told as such, with the line, instead of as a traceback through sennit."""
+"""Errors that a user's own file raises: told with that file's line, not by a traceback through sennit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from pathlib import Path
 
 from sennit.errors import RunError, UserError
 
+FRAMES = 12
+"""How many of the innermost frames a message shows."""
+
 _OURS = str(Path(__file__).resolve().parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PLACE = "_sennit_place"
 
 
 def place_in_user_code(error: BaseException) -> str | None:
@@ -19,12 +23,25 @@ def place_in_user_code(error: BaseException) -> str | None:
 
     None if there is none, or if it called sennit again and that raised: then it may be our bug.
     """
+    if _PLACE in error.__dict__:
+        return error.__dict__[_PLACE]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.startswith(_OURS):
             return None
         if not frame.filename.startswith((*_LIBRARIES, "<")):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return None
+
+
+def keep_place(error: BaseException) -> None:
+    """Note the place in the exception itself, which can be sent to another process; its traceback cannot."""
+    error.__dict__[_PLACE] = place_in_user_code(error)
+
+
+def calls_of(error: BaseException) -> str:
+    """The innermost frames, one a line, outermost first."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 @contextmanager

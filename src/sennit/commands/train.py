@@ -1,0 +1,147 @@
+"""`sennit train`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from sennit.commands.arguments import Json
+from sennit.commands.output import Output
+from sennit.commands.progress import TrainMeter
+from sennit.errors import RecipeError, RunError, UserError
+
+if TYPE_CHECKING:
+    from sennit.recipe import Placement
+
+HELP = """Trains the supernet of a recipe, on any number of workers with the same bits.
+
+    sennit train recipes/digits.toml --workers 2 --out runs/first
+    sennit train digits --steps 500 --out runs/first --resume
+    sennit train --replay runs/first --workers 4 --probe watch.py"""
+
+NO_PIPELINE = "belongs to --engine pipeline; --engine plain is a loop in one process"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Options of `sennit train`."""
+
+    recipe: Annotated[Positional[Path | None], arg(metavar="RECIPE", help_behavior_hint="")] = None
+    """A recipe file, or the name of one in ./recipes. With --replay it may be left out."""
+    workers: Annotated[int, arg(metavar="N")] = 1
+    """Worker processes."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where workers compute; with cuda each has a GPU of its own."""
+    engine: Literal["pipeline", "plain"] = "pipeline"
+    """plain: the loop that the recipe means, in one process, for comparison."""
+    offload: Annotated[bool, arg(help_behavior_hint="")] = False
+    """With --engine plain: keep the supernet in host memory, and on the device only what a subnet uses."""
+    steps: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: the recipe's)")] = None
+    """Stop after S subnets, counted from the first of the run."""
+    out: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="(default: runs/RECIPE-n)")] = None
+    """Folder of the run."""
+    resume: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Go on with the run that is there, on as many workers as you like. Nothing there starts it."""
+    plan: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: balanced)")] = None
+    """A file of cuts: which worker runs which blocks."""
+    in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: chosen)")] = 0
+    """Most subnets that are unfinished at once."""
+    loaders: Annotated[int, arg(metavar="L")] = 0
+    """Loader processes per worker that reads data."""
+    prefetch: Annotated[int, arg(metavar="P")] = 2
+    """Batches that each loader process prepares ahead."""
+    replay: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Repeat that run under --probe, and compare its hashes at the end."""
+    probe: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """file.py or file.py:name with a function `probe(event)`, called for every subnet of a --replay."""
+    json: Json = False
+    """One JSON object on stdout, for errors too."""
+
+    def run(self, out: Output) -> int:
+        """Train, or replay."""
+        if self.replay is not None:
+            from sennit.commands.replay import replay
+
+            return replay(self, out)
+        if self.probe is not None:
+            raise UserError(f"--probe {self.probe} watches the repetition of a run; name that with --replay RUN")
+        if self.recipe is None:
+            raise UserError("RECIPE is missing: give a recipe file, as in `sennit train recipes/digits.toml`")
+        from sennit.recipe import read_recipe, use_recipe
+        from sennit.runtime.train import Request, check, train
+        from sennit.runtime.usercode import blaming
+        from sennit.space.report import space_report
+
+        path = recipe_file(self.recipe)
+        request = Request(
+            recipe=read_recipe(path), placement=self.placement(), engine=self.engine, offload=self.offload,
+            out=self.out, resume=self.resume, steps=self.steps, name=path.stem,
+        )  # fmt: skip
+        use_recipe(request.recipe)
+        with blaming(UserError, "while the recipe was checked"):
+            check(request)
+            for line in space_report(request.recipe.built).lines():
+                out.say(line)
+        with TrainMeter(out) as meter, blaming(RunError, "while training"):
+            result = train(request, meter.tell)
+        out.result(result, *told(result))
+        return 0
+
+    def placement(self) -> Placement:
+        """The placement that these options describe.
+
+        Raises:
+            UserError: an option that the engine has no use for.
+        """
+        from sennit.recipe import Placement
+
+        if self.engine == "plain":
+            for name, value, unused in (
+                ("plan", self.plan, None), ("in-flight", self.in_flight, 0), ("loaders", self.loaders, 0),
+                ("prefetch", self.prefetch, 2),
+            ):  # fmt: skip
+                if value != unused:
+                    raise UserError(f"--{name} {value} {NO_PIPELINE}")
+        plan = None if self.plan is None else str(self.plan)
+        return Placement(
+            workers=self.workers, device=self.device, plan=plan, in_flight=self.in_flight, loaders=self.loaders,
+            prefetch=self.prefetch,
+        )  # fmt: skip
+
+
+def recipe_file(given: Path) -> Path:
+    """The recipe file that a word on the command line means: a path, or the name of a file in ./recipes.
+
+    Raises:
+        RecipeError: there is none; names those that there are.
+    """
+    named = Path("recipes") / f"{given}.toml"
+    if given.is_file():
+        return given
+    if not given.suffix and named.is_file():
+        return named
+    there = sorted(p.stem for p in Path("recipes").glob("*.toml"))
+    close = difflib.get_close_matches(given.stem, there, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    known = f" In ./recipes there are {', '.join(there)}" if there else " There is no folder ./recipes here"
+    reason = "it is a folder" if given.is_dir() else "no such file"
+    raise RecipeError(f"cannot read recipe {given}: {reason}{hint}{known}")
+
+
+def told(result: dict[str, Any]) -> list[str]:
+    """A result for people."""
+    rate = f" ({result['subnets_per_s']:.3g} subnets/s)" if result["subnets_per_s"] else ""
+    bubble = f", bubble {result['bubble']:.2f}" if result["bubble"] is not None else ""
+    loss = f", last loss {result['last_loss']:.4g}" if result["last_loss"] is not None else ""
+    workers = "plain loop" if result["engine"] == "plain" else f"{result['workers']} worker(s)"
+    lines = [
+        f"{result['out']}: {result['steps']} subnets in {result['seconds']:.1f} s{rate}, {workers}{bubble}{loss}",
+        *(f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")),
+    ]
+    if not result["comparable"]:
+        lines.append("  not comparable: the recipe says allow_nondeterministic = true")
+    return lines

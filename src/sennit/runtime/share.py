@@ -1,0 +1,121 @@
+"""What the workers of a run share, and the parts of a worker that differ between devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from sennit.memory.store import HostStore
+from sennit.plan.plan import Plans
+from sennit.recipe import Placement, Recipe
+from sennit.runtime.subnet import Word
+from sennit.supernet.build import Built
+
+if TYPE_CHECKING:
+    from sennit.runtime.worker import Worker
+
+
+class DeviceStore(Protocol):
+    """A worker's view of the host store, with slots on its device."""
+
+    def holds(self, group: str, version: int) -> bool:
+        """Whether that version of a parameter group can be acquired now."""
+        ...
+
+    def version(self, group: str) -> int:
+        """The newest version of a parameter group that this worker knows of."""
+        ...
+
+    def acquire(self, group: str, version: int) -> dict[str, Any]:
+        """Leaves of a parameter group in that version, on the device."""
+        ...
+
+    def seen(self, group: str, version: int) -> int:
+        """The version word beside the bytes that `acquire` gave out."""
+        ...
+
+    def buffers(self, group: str) -> dict[str, Tensor]:
+        """Tensors of a buffer group, to be written in place."""
+        ...
+
+    def remember(self, group: str) -> None:
+        """Copy a buffer group aside, so that a subnet's forward can be taken back."""
+        ...
+
+    def move(self, group: str, word: Word) -> None:
+        """A forward has written the buffers; publish their word."""
+        ...
+
+    def constant(self, name: str) -> Tensor:
+        """A parameter or buffer that never changes."""
+        ...
+
+    def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
+        """Optimizer step of the group to `version`, published."""
+        ...
+
+    def flush(self) -> None:
+        """Bring everything that this worker has changed to the host store, and wait until it is there."""
+        ...
+
+
+class Gate(Protocol):
+    """Decides when a forward may read a group."""
+
+    def open(self, group: str, seq_id: int, version: int) -> bool: ...
+
+
+class VersionGate:
+    """Opens when the store holds exactly the version that `Sync` names."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.store = worker.store
+
+    def open(self, group: str, seq_id: int, version: int) -> bool:
+        return self.store.holds(group, version)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a worker that a test may replace by broken ones, to show that they are caught.
+
+    Attributes:
+        gate: makes the check that opens a group; None for `VersionGate`.
+        store: makes the slots of a CPU worker from the host store; None for `CpuStore`.
+    """
+
+    gate: Callable[[Worker], Gate] | None = None
+    store: Callable[[HostStore], DeviceStore] | None = None
+
+
+@dataclass
+class Share:
+    """Made before the fork, seen by every worker.
+
+    Attributes:
+        low: per worker, the lowest subnet it has not finished; in shared memory.
+        start: first subnet of this run.
+        in_flight: how many subnets may be unfinished, counted from the lowest.
+        words: last word of each buffer group before `start`.
+        versions: newest version of each parameter group before `start`.
+        probing: tell the launcher the norm of every group's gradient, before clipping.
+    """
+
+    built: Built
+    recipe: Recipe
+    placement: Placement
+    plans: Plans
+    host: HostStore
+    low: np.ndarray
+    start: int
+    in_flight: int
+    words: dict[str, Word]
+    versions: dict[str, int]
+    parts: Parts
+    probing: bool = False
+    frozen: frozenset[str] = frozenset()
+    """Groups that do not train (`shared = "frozen"`)."""

@@ -1,0 +1,221 @@
+"""`Tasks`: executes the forward and the backward of a micro-batch on a run, and sends on what comes out.
+
+    F:  values in ─▶ slots bound ─▶ steps ─▶ values out, one message per receiving run
+    B:  gradients in ─▶ steps back ─▶ gradients of values, to where they were made
+                                  └─▶ gradients of parameters, to the workers that own the groups
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sennit.executor.eager import EagerExecutor, Gradients, RunContext
+from sennit.program.cut import Run
+from sennit.program.run import bind_inputs
+from sennit.program.step import Step
+from sennit.runtime.batches import Batches
+from sennit.runtime.channel import Message
+from sennit.runtime.fold import Use
+from sennit.runtime.share import DeviceStore, Share
+from sennit.runtime.stepping import Stepping
+from sennit.runtime.subnet import Subnet, Word
+from sennit.runtime.waiting import Waiting
+from sennit.schedule.ready import Ready, TaskId
+from sennit.space.model_space import as_call
+from sennit.space.names import canonical_names
+from sennit.supernet.context import StepContext, step_context
+from sennit.supernet.sync import Sync
+from sennit.supernet.task import fold_losses
+from sennit.trace.access import AccessLog, Phase
+
+Send = Callable[[int, Message, list[Tensor | None]], None]
+
+
+@dataclass
+class Flight:
+    """Mailboxes of one (subnet, micro-batch, run).
+
+    Attributes:
+        values: value number to (tensor or shape, whether its gradient is wanted).
+        grads: value number to gradient per reading step.
+        context: kept between forward and backward.
+    """
+
+    values: dict[int, tuple[Any, bool]] = field(default_factory=dict)
+    grads: dict[int, dict[int, Tensor | None]] = field(default_factory=dict)
+    context: RunContext | None = None
+
+
+class Tasks:
+    """What one worker executes.
+
+    Args:
+        send: to any worker, this one included.
+        report: says something to the launcher.
+    """
+
+    def __init__(
+        self, share: Share, store: DeviceStore, sync: Sync, ready: Ready, waiting: Waiting, batches: Batches,
+        stepping: Stepping, log: AccessLog, send: Send, report: Callable[[Any], None], device: torch.device,
+    ) -> None:  # fmt: skip
+        self.share, self.store, self.sync, self.ready, self.waiting = share, store, sync, ready, waiting
+        self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
+        self.device, self.recipe, self.built = device, share.recipe, share.built
+        modules = copy.deepcopy(self.built.recordings.skeleton)  # slots are bound into these
+        self.executor = EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
+        self.flights: dict[tuple[int, int, int], Flight] = {}
+        self.where = ""
+        """The step being run, for messages."""
+        self.task: TaskId | None = None
+        """The task being run, for messages."""
+
+    def flight(self, seq_id: int, micro_batch: int, run: int) -> Flight:
+        return self.flights.setdefault((seq_id, micro_batch, run), Flight())
+
+    def execute(self, task: TaskId, subnet: Subnet) -> None:
+        self.task = task
+        run = subnet.runs[task.run]
+        recipe = self.recipe
+        context = StepContext.of(recipe.seed, task.seq_id, task.micro_batch, recipe.precision, self.device)
+        with step_context(context):
+            if task.kind == "F":
+                self.forward(subnet, run, task.micro_batch, context)
+            else:
+                self.backward(subnet, run, task.micro_batch)
+
+    # -- forward
+
+    def forward(self, subnet: Subnet, run: Run, j: int, context: StepContext) -> None:
+        y = subnet.seq_id
+        slot = self.slots(subnet, run)
+        before = {group: self.waiting.word(group) for group, _ in subnet.first_moves(run)}
+        if not j:
+            for group, use in subnet.first_moves(run):
+                if not use:
+                    self.store.remember(group)
+        flight = self.flight(y, j, run.index)
+        inputs = self.batches.of(subnet)[j][0] if run.reads_input else None
+        values = bind_inputs(subnet.program, *as_call(inputs)) if run.reads_input else {}
+        loss = (lambda output: self.loss(subnet, j, output)) if run.has_loss else None
+        out, ctx = self.executor.forward(
+            subnet.program, run, slot, flight.values, values, context, loss, self.at_step
+        )
+        flight.values.clear()
+        flight.context = ctx
+        self.write_log(subnet, run, j, "F", before)
+        for group, use in subnet.last_moves(run):
+            self.store.move(group, (y, j, use))
+        if ctx.loss is not None:
+            self.note_loss(subnet, j, ctx.loss)
+        self.depart(subnet, run, j, out, ctx)
+        awaited = [(v, r) for v, readers in run.departures if v in ctx.roots for r in readers]
+        self.ready.add(TaskId("B", y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
+
+    def slots(self, subnet: Subnet, run: Run) -> Callable[[str], Tensor]:
+        """Finds the tensor of a parameter or buffer, in the version that `Sync` names."""
+        held = {
+            group: self.store.acquire(group, self.sync.reads(group, subnet.seq_id))
+            for group in subnet.read_by_run[run.index]
+        }
+        names = self.built.groups.of_name
+
+        def slot(name: str) -> Tensor:
+            group = names.get(name)
+            if group is None:
+                return self.store.constant(name)
+            if group.kind == "buffers":
+                return self.store.buffers(group.name)[name]
+            return held[group.name][name]
+
+        return slot
+
+    def at_step(self, step: Step) -> None:
+        self.where = step.name
+
+    def loss(self, subnet: Subnet, j: int, output: Any) -> Tensor:
+        self.where = "loss"
+        return self.batches.loss(subnet, j, output)
+
+    def note_loss(self, subnet: Subnet, j: int, loss: Tensor) -> None:
+        value = float(loss.detach())
+        subnet.losses[j] = value
+        if not math.isfinite(value):
+            self.report(("nan", subnet.seq_id, j, value))
+        if len(subnet.losses) == self.recipe.micro_batches:
+            folded = fold_losses([subnet.losses[i] for i in range(self.recipe.micro_batches)])
+            self.report(("loss", subnet.seq_id, subnet.arch, folded))
+
+    def depart(self, subnet: Subnet, run: Run, j: int, out: dict[int, Any], ctx: RunContext) -> None:
+        """Send values to the runs that read them; one message per receiving run."""
+        for reader in sorted({r for _, readers in run.departures for r in readers}):
+            message = Message("F", subnet.seq_id, j, reader, run.index)
+            tensors: list[Tensor | None] = []
+            for value, readers in run.departures:
+                if reader not in readers:
+                    continue
+                if isinstance(out[value], Tensor):
+                    message.items.append((value, value in ctx.roots))
+                    tensors.append(out[value])
+                else:
+                    message.facts[value] = out[value]
+            self.send(subnet.runs[reader].worker, message, tensors)
+
+    # -- backward
+
+    def backward(self, subnet: Subnet, run: Run, j: int) -> None:
+        flight = self.flights.pop((subnet.seq_id, j, run.index))
+        assert flight.context is not None
+        by_value: dict[int, list[Tensor]] = {}
+        for value, parts in flight.grads.items():
+            ordered = [parts[reader] for reader in sorted(parts, reverse=True)]
+            by_value[value] = [grad for grad in ordered if grad is not None]
+        self.where = f"{run.steps[-1].name} (backward)"
+        grads = self.executor.backward(flight.context, by_value)
+        self.write_log(subnet, run, j, "B", {})
+        for source in sorted({a.source for a in run.arrivals}):
+            message = Message("B", subnet.seq_id, j, source, run.index)
+            tensors: list[Tensor | None] = []
+            from_there = {a.value for a in run.arrivals if a.source == source}
+            for (value, reader), grad in grads.values.items():
+                if value in from_there:
+                    message.items.append(((value, reader), False))
+                    tensors.append(grad)
+            if message.items:
+                self.send(subnet.runs[source].worker, message, tensors)
+        self.hand_in(subnet, run, j, grads)
+
+    def hand_in(self, subnet: Subnet, run: Run, j: int, grads: Gradients) -> None:
+        """Give the parameters' gradients to the workers that own their groups; one part per group."""
+        parts: dict[str, dict[Use, Tensor | None]] = {
+            group: {} for group in subnet.read_by_run[run.index] if group not in self.share.frozen
+        }
+        for use, grad in grads.parameters.items():
+            parts[self.built.groups.of_name[use[0]].name][use] = grad
+        for group, part in parts.items():
+            uses = [(use, False) for use in part]
+            message = Message("P", subnet.seq_id, j, -1, run.index, uses, {"group": group})
+            self.send(subnet.owner[group], message, list(part.values()))
+
+    # -- the access log
+
+    def write_log(self, subnet: Subnet, run: Run, j: int, phase: Phase, before: dict[str, Word]) -> None:
+        """Write down which version of each group was there, read beside its bytes."""
+        y = subnet.seq_id
+        for step in run.steps:
+            read, moved = self.built.groups.of_step(step)
+            for group in read:
+                seen = self.store.seen(group, self.sync.reads(group, y))
+                self.log.parameters(step.name, group, y, j, phase, "R", seen)
+            if phase == "F":
+                for group in moved:
+                    if group not in self.share.frozen:
+                        found = before.pop(group, (y, j, 0))  # the second use in a run finds what the first wrote
+                        self.log.buffers(step.name, group, y, j, "F", "R", found[:2])
+                        self.log.buffers(step.name, group, y, j, "F", "W", (y, j))
