@@ -11,12 +11,13 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 import torch
@@ -290,6 +291,7 @@ def convert_strictly(
         return msgspec.convert(plain, cls, strict=True)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
+        message = _in_words(message)
         key = place.rstrip("`").lstrip(".")
         if not key:
             raise RecipeError(f"{where}: {message}") from error
@@ -297,6 +299,21 @@ def convert_strictly(
         raise RecipeError(f"{where}: {shown} = {_value_at(plain, key)!r}: {message}") from error
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error
+
+
+_WORDS = {
+    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "a table",
+    "array": "a list", "null": "nothing",
+}  # fmt: skip
+"""Types as the words of TOML."""
+
+
+def _in_words(message: str) -> str:
+    """msgspec's message in terms of the file."""
+    message = message.replace("Object missing required field", "the table lacks")
+    if message.startswith("Invalid enum value"):  # only the name of a schedule is one of several words
+        return f"{message}; legal: {', '.join(get_args(get_type_hints(LrSchedule)['name']))}"
+    return re.sub(r"`([^`]+)`", lambda m: " or ".join(_WORDS.get(t, f"`{t}`") for t in m[1].split(" | ")), message)
 
 
 def _refuse_unknown(

@@ -76,17 +76,16 @@ class Small(sn.ModelSpace):
         self.a = sn.LayerChoice(
             [nn.Linear(64, 16), nn.Linear(64, 16, bias=False), nn.Sequential(nn.Linear(64, 16), nn.ReLU())]
         )
-        self.b = sn.LayerChoice(
-            [nn.Linear(16, 10), nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 10)), nn.Linear(16, 10, False)]
-        )
+        deep = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 10))
+        self.b = sn.LayerChoice([nn.Linear(16, 10), deep, nn.Linear(16, 10, False)])
 
     def forward(self, x: Tensor) -> Tensor:
         return self.b(self.a(x))
 
 
 class Winding(sn.ModelSpace):
-    """Everything that makes freezing hard: skips, inputs to choose, depths, ties, a module in two slots, loose
-    parameters and buffers, flags that follow the mode, sizes that follow the batch.
+    """Everything that makes freezing hard: skips, inputs to choose, depths, ties, a module in two slots,
+    loose parameters and buffers, flags that follow the mode, sizes that follow the batch.
     """
 
     def __init__(self, width: int = 16) -> None:

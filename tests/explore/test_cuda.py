@@ -38,11 +38,12 @@ def test_search_and_export(make: Make, tmp_path: Path, precision: str) -> None:
     )
     assert json.loads((done.folder / "arch.json").read_text())["settings"]["device"] == "cuda"
     evaluator = Evaluator(recipe, FEW, "cuda")
-    loaded = load(done.folder / "network.pt2", torch.device("cuda"))
+    loaded = load(done.folder / "network.pt2")
     network = evaluator.prepared(model, best.arch)
     x = evaluator.batches[0][0]
     assert same_bits(evaluator.output(loaded, x), evaluator.output(network, x))
-    assert load(done.folder / "network.pt2", torch.device("cpu"))(torch.zeros(3, 64)).device.type == "cpu"
+    anywhere = export(recipe, model.cpu(), best.arch, tmp_path / "cpu", evaluation=FEW)
+    assert load(anywhere.folder / "network.pt2")(torch.zeros(3, 64)).device.type == "cpu"
 
 
 def test_flops_are_counted_alike(make: Make) -> None:

@@ -58,6 +58,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_the_reported_accuracy_is_that_of_the_folder_without_sennit(
     recipe: Recipe, trained: Any, tmp_path: Path
 ) -> None:
@@ -112,7 +113,7 @@ def test_what_the_folder_holds(recipe: Recipe, trained: Any, tmp_path: Path) -> 
 def test_winding_networks(make: Make, tmp_path: Path, space: str) -> None:
     recipe = make(space)
     model: Any = recipe.build_model()
-    for i, arch in enumerate(model.structure.covering()[:3]):
+    for i, arch in enumerate(model.structure.covering()[1:3]):
         done = export(recipe, model, arch, tmp_path / str(i), evaluation=FEW)
         assert done.note is None
         names = safetensors.torch.load_file(done.folder / "weights.safetensors").keys()
@@ -127,7 +128,7 @@ def test_a_last_batch_of_one_row(make: Make, tmp_path: Path, space: str) -> None
     rule = Evaluation(batch_size=37, recalibrate=2)  # 75 samples: 37, 37, 1
     done = export(recipe, model, model.structure.default(), tmp_path / "net", evaluation=rule)
     assert done.note is None
-    loaded = load(done.folder / "network.pt2", torch.device("cpu"))
+    loaded = load(done.folder / "network.pt2")
     with torch.no_grad():
         assert loaded(torch.zeros(1, 64)).shape == (1, 10)
 
@@ -177,8 +178,8 @@ def test_other_metrics_than_reported_are_an_error(recipe: Recipe, trained: Any, 
 def test_a_program_with_other_bits_is_an_error(
     recipe: Recipe, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoilt(path: Path, device: torch.device) -> nn.Module:
-        module = load(path, device)
+    def spoilt(path: Path) -> nn.Module:
+        module = load(path)
         with torch.no_grad():
             weight = dict(module.named_parameters())["head.weight"]
             weight.view(torch.int32)[0, 0] ^= 1  # the last bit of one weight

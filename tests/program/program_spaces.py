@@ -77,7 +77,7 @@ class Strides(sn.ModelSpace):
 
 
 class RandomNet(sn.ModelSpace):
-    """A random graph of modules and functions; every value may be read by several, one reader may use it twice."""
+    """A random graph of modules and functions; values have several readers, who may use them twice."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -85,7 +85,9 @@ class RandomNet(sn.ModelSpace):
         self.plan: list[tuple[str, int, int, int]] = []
         kinds = "linear linear norm drop add mul twice chunk tie tanh strided".split()
         for i in range(draw.randint(3, 9)):
-            self.plan.append((draw.choice(kinds), draw.randrange(i + 1), draw.randrange(i + 1), draw.randrange(2)))
+            self.plan.append(
+                (draw.choice(kinds), draw.randrange(i + 1), draw.randrange(i + 1), draw.randrange(2))
+            )
         self.lines = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
         self.norm = nn.BatchNorm1d(6)
         self.drop = nn.Dropout(0.3)
@@ -104,15 +106,14 @@ class RandomNet(sn.ModelSpace):
                 made = torch.cat([right, left], dim=1)
             elif kind == "strided":
                 made = torch.stack([a, b], dim=2)[:, :, k]
+            elif kind in ("norm", "drop"):
+                made = getattr(self, kind)(a)
+            elif kind == "add":
+                made = a + b
+            elif kind == "mul":
+                made = a * torch.sigmoid(b)
             else:
-                made = {
-                    "norm": lambda: self.norm(a),
-                    "drop": lambda: self.drop(a),
-                    "add": lambda: a + b,
-                    "mul": lambda: a * torch.sigmoid(b),
-                    "twice": lambda: torch.maximum(a, -a),
-                    "tanh": lambda: torch.tanh(a),
-                }[kind]()
+                made = torch.maximum(a, -a) if kind == "twice" else torch.tanh(a)
             values.append(made)
         total = values[0]
         for value in values[1:]:
@@ -131,11 +132,16 @@ def plainly(space: sn.ModelSpace, arch: dict[str, Any], *args: Any, **kwargs: An
 
 
 def same_as_plain(
-    space: sn.ModelSpace, arch: dict[str, Any], *args: Any, train: bool = True, exact: bool = True, **kwargs: Any
+    space: sn.ModelSpace,
+    arch: dict[str, Any],
+    *args: Any,
+    train: bool = True,
+    exact: bool = True,
+    **kwargs: Any,
 ) -> Any:
     """Run both ways from one generator state; outputs, buffers and which gradients exist must agree.
 
-    Not to the bit (`exact=False`) where values are not contiguous: an Edge settles them, plain Python does not.
+    Not to the bit (`exact=False`) where values are not contiguous: an Edge settles them, Python does not.
     """
     space.train(train)
     space.zero_grad()

@@ -20,7 +20,7 @@ class Net(sn.ModelSpace):
         super().__init__()
         self.by_index = sn.LayerChoice([nn.Linear(3, 3), [nn.Linear(3, 3), nn.ReLU()]])
         self.by_key = sn.LayerChoice({"mlp": nn.Linear(3, 3), "skip": nn.Identity()}, label="kind")
-        self.depth = sn.Repeat(lambda i: nn.Linear(3, 3 if i < 3 else 3), (1, 3))
+        self.depth = sn.Repeat(lambda i: nn.Linear(3, 3, bias=i > 0), (1, 3))
         self.join = sn.InputChoice(3, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,7 +135,9 @@ def test_a_choice_that_cannot_be_is_refused_where_it_is_made(make: Any, said: st
 
 def test_a_choice_called_alone_says_how() -> None:
     net = Net()
-    with pytest.raises(ArchError, match=r"'by_index' was called without an arch; call the model space itself"):
+    with pytest.raises(
+        ArchError, match=r"'by_index' was called without an arch; call the model space itself"
+    ):
         net.by_index(torch.ones(1, 3))
     with pytest.raises(ArchError, match=r"call it as model\(x, arch="):
         net(torch.ones(1, 3))

@@ -91,7 +91,9 @@ class WithOwn(sn.ModelSpace):
 
 
 def test_a_parameter_that_nothing_covers_is_named_with_the_way_out() -> None:
-    with pytest.raises(SpaceError, match=r"parameter 'own.gain' of Own at 'own' has no initial value") as caught:
+    with pytest.raises(
+        SpaceError, match=r"parameter 'own.gain' of Own at 'own' has no initial value"
+    ) as caught:
         initialise(build_on_meta(WithOwn, {"covered": False}), 0)
     assert "def reset_parameters(self): nn.init.zeros_(self.gain)" in str(caught.value)
     assert "def init(self, name, module)" in str(caught.value)
@@ -130,9 +132,11 @@ def test_constructors_that_cannot_be_run_without_data() -> None:
             super().__init__()
             self.rates = [r.item() for r in torch.linspace(0, 0.1, 3)]
 
-    with pytest.raises(SpaceError, match="could not be built on device 'meta'(?s:.*)Use Python numbers(?s:.*)linspace"):
+    with pytest.raises(
+        SpaceError, match=r"could not be built on device 'meta'(?s:.*)Use Python numbers(?s:.*)linspace"
+    ):
         build_on_meta(Rates, {})
     with pytest.raises(SpaceError, match=r"does not take these space_args \{'depth': 3\}"):
         build_on_meta(Net, {"depth": 3})
-    with pytest.raises(SpaceError, match="must name a ModelSpace class"):
+    with pytest.raises(SpaceError, match=r"must name a ModelSpace class"):
         build_on_meta(dict, {})  # type: ignore[arg-type]

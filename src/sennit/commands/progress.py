@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -47,15 +48,15 @@ class Meter:
         self.drawn = clock()
         self.line = ""
 
-    def update(self, done: int, of: int, note: str = "") -> None:
-        """`done` of `of` are there; `note` goes to the end of the line."""
+    def update(self, done: int, of: int, note: str = "", below: RenderableType | None = None) -> None:
+        """`done` of `of` are there; `note` goes to the end of the line, `below` under it on a terminal."""
         now = self.clock()
         if self.began is None:
             self.began = (now, done)  # what came before the first sign is start-up
         self.line = self._line(done, of, now, note)
         if now - self.drawn >= (REPEAT_S if self.live is None else REDRAW_S):
             self.drawn = now
-            self._draw()
+            self._draw(below)
 
     def say(self, text: str) -> None:
         """A line that stays, above the progress."""
@@ -64,11 +65,12 @@ class Meter:
         else:
             self.live.console.print(Text(text))
 
-    def _draw(self) -> None:
+    def _draw(self, below: RenderableType | None) -> None:
         if self.live is None:
             self.out.say(self.line)
         else:
-            self.live.update(Text(self.line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            line = Text(self.line, no_wrap=True, overflow="ellipsis")
+            self.live.update(line if below is None else Group(line, below), refresh=True)
 
     def _line(self, done: int, of: int, now: float, note: str) -> str:
         assert self.began is not None

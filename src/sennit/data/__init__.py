@@ -1,4 +1,5 @@
-"""Data: real sets that are shipped in packages or built from them, and the keyed order in which they are read.
+"""Data: real sets that are shipped in packages or built from them, and the keyed order in which they are
+read.
 
 A set is a map-style dataset of `(x, y)`. Beyond `__len__` and `__getitem__` it may have
     collate(samples) -> (x, y)                              instead of torch's default

@@ -25,8 +25,8 @@ def unpack(packages: Sequence[str], folder: Path) -> tuple[dict[str, Path], dict
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise UserError(
-                f"this set is built from Debian packages ({', '.join(packages)}) and needs {tool}, which is not on this "
-                "system; fetch it on Debian or Ubuntu and copy the data folder, or give data_args path = FILE"
+                f"this set is built from Debian packages ({', '.join(packages)}) and needs {tool}, which is "
+                "missing; fetch it on Debian or Ubuntu and copy the data folder, or give data_args path"
             )
     _run(["apt-get", "--quiet", "download", *packages], folder, packages)
     folders: dict[str, Path] = {}

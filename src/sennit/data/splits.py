@@ -7,7 +7,7 @@ library's generator, whose stream may change with its version.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from sennit.errors import UserError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -15,10 +14,6 @@ from sennit.supernet.keys import key_for
 
 if TYPE_CHECKING:
     from sennit.recipe import Recipe
-    from sennit.supernet.build import Built
-
-_evaluators: WeakKeyDictionary[Built, dict[str, Evaluator]] = WeakKeyDictionary()
-"""Held-out data is loaded once per recipe and device."""
 
 
 def due(recipe: Recipe, seq_id: int) -> bool:
@@ -32,8 +27,8 @@ def evaluate_now(
 ) -> dict[str, Any]:
     """Score the recipe's fixed archs, and random ones keyed by `seq_id`, on held-out data.
 
-    Loss and accuracy only: a data set's own `score` may take long. The model, the stream of training batches and
-    the generators of the process are left as they were.
+    Loss and accuracy only: a data set's own `score` may take long. The model, the stream of training batches
+    and the generators of the process are left as they were.
 
     Args:
         recipe: its `[evaluate]` table says on what, and with how many archs.
@@ -48,6 +43,7 @@ def evaluate_now(
         UserError: no held-out data.
     """
     space = as_space(model_copy)
+    vars(space).setdefault("_recordings", recipe.built.recordings)  # a copy has lost them
     evaluator = _evaluator(recipe, device)
     archs = [*recipe.evaluate.archs]
     for i in range(recipe.evaluate.random):
@@ -69,7 +65,7 @@ def evaluate_now(
 
 
 def _evaluator(recipe: Recipe, device: torch.device | str) -> Evaluator:
-    known = _evaluators.setdefault(recipe.built, {})
+    known: dict[str, Evaluator] = vars(recipe.built).setdefault("_evaluators", {})  # data is loaded once
     if str(device) not in known:
         rule = recipe.evaluate
         evaluation = Evaluation(

@@ -45,7 +45,7 @@ class Evaluation:
     samples: int | None = None
     """How many held-out samples; None for all."""
     batch_size: int | None = None
-    """Rows per forward; None for the recipe's."""
+    """Rows per forward (tokens for data sets with length buckets); None for the recipe's."""
     recalibrate: int = 8
     """Training batches to re-estimate BatchNorm statistics with; 0 keeps those of the supernet."""
     score: bool = True

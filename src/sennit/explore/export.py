@@ -10,7 +10,6 @@ outputs and metrics must be those of the network that was evaluated, bit for bit
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -27,7 +26,6 @@ from torch import Tensor, nn
 from sennit.errors import RunError, UserError
 from sennit.explore.evaluate import DEFAULT, Evaluation, Evaluator, as_space
 from sennit.explore.frozen import FrozenNetwork
-from sennit.explore.heldout import moved
 from sennit.explore.traced import Traced, load, save, trace
 from sennit.program.template import leaves
 from sennit.space.choice import Arch
@@ -36,7 +34,6 @@ from sennit.supernet.hashes import hash_tensors, model_tensors
 if TYPE_CHECKING:
     from sennit.recipe import Recipe
 
-CPU = torch.device("cpu")
 PROGRAM, WEIGHTS, ARCH = "network.pt2", "weights.safetensors", "arch.json"
 
 
@@ -76,7 +73,8 @@ def export(
         metrics: what the search reported; every one of them must come out again.
         weights: where the model's weights come from, for the record.
         overwrite: replace a folder that is there.
-        device: where the model lives. The program is made for the CPU in any case, and checked on `device`.
+        device: where the model lives, and what the program is made for. Another device gives other bits, so
+            a search on a GPU is confirmed on a GPU; to export for the CPU, move the model there first.
 
     Raises:
         UserError: the folder exists, or the arch or the evaluation cannot be used.
@@ -129,20 +127,10 @@ def export(
 
 
 def _write_network(folder: Path, network: FrozenNetwork, evaluator: Evaluator) -> Traced:
-    """Trace on the CPU, so that the file can be read anywhere, and write program and weights."""
-    local, inputs = network, [x for x, _ in evaluator.batches]
-    if evaluator.device != CPU:
-        local, inputs = copy.deepcopy(network).to(CPU), [moved(x, CPU) for x in inputs]
     with evaluator.quiet("measure"):
-        traced = trace(local, inputs)
+        traced = trace(network, [x for x, _ in evaluator.batches])
     save(traced.program, folder / PROGRAM)
-    if evaluator.device != CPU:
-        x = next((x for x in inputs if traced.takes(x)), inputs[0])
-        if not same_bits(evaluator.output(load(folder / PROGRAM, CPU), x), evaluator.output(local, x)):
-            raise RunError(
-                "the exported program gives other bits than the network on the CPU; please report this"
-            )
-    tensors = {name: t.detach().contiguous() for name, t in model_tensors(local).items()}
+    tensors = {name: t.detach().contiguous() for name, t in model_tensors(network).items()}
     held = traced.program.state_dict
     for name, tensor in tensors.items():
         if name not in held or not same_bits(held[name], tensor):
@@ -157,7 +145,7 @@ def _check(
     folder: Path, network: FrozenNetwork, traced: Traced, evaluator: Evaluator, measured: dict[str, float]
 ) -> str | None:
     """Compare the program in the folder with the network. Returns what could not be compared."""
-    loaded = load(folder / PROGRAM, evaluator.device)
+    loaded = load(folder / PROGRAM)
     fits = [traced.takes(x) for x, _ in evaluator.batches]
     if not any(fits):
         raise RunError("the exported program takes none of the held-out batches; please report this")

@@ -31,7 +31,7 @@ from sennit.supernet.hashes import state_hash
 if TYPE_CHECKING:
     from sennit.recipe import Recipe
 
-SMALL = 4096
+SMALL = 512
 """Spaces of at most this many networks are looked through when draws bring nothing new."""
 
 OnResult = Callable[[Trial, list[Trial]], None]

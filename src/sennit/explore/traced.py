@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.export.passes import move_to_device_pass
 
 from sennit.errors import RunError
 from sennit.explore.frozen import FrozenNetwork
 from sennit.program.template import leaves, map_tree
 from sennit.space.model_space import as_call
-
 
 ROWS = 8
 """Rows to trace with; the program takes other numbers too, and fewer are traced faster."""
@@ -29,7 +27,7 @@ class Traced:
     """An exported program and what inputs it takes.
 
     Attributes:
-        program: of `torch.export`, on the CPU.
+        program: of `torch.export`, on the device of the network.
         inputs: per tensor, in order, its name, dtype and shape; an axis that may vary is None.
         note: why the batch size is fixed; None if it is not.
     """
@@ -48,7 +46,7 @@ class Traced:
 
 
 def trace(network: FrozenNetwork, inputs: Sequence[Any]) -> Traced:
-    """Export `network` as it is (eval mode, on the CPU).
+    """Export `network` as it is, in eval mode and on its device.
 
     The first axis of every tensor may vary, and so may the axes whose sizes differ between the inputs. What
     torch cannot keep variable becomes fixed to the size in the first input.
@@ -86,12 +84,9 @@ def save(program: ExportedProgram, path: Path) -> None:
     torch.export.save(program, path)
 
 
-def load(path: Path, device: torch.device) -> nn.Module:
-    """The program in a file as a module on `device`."""
-    program = torch.export.load(path)
-    if device.type != "cpu":
-        program = move_to_device_pass(program, device)
-    return program.module()
+def load(path: Path) -> nn.Module:
+    """The program in a file as a module, on the device that it was made for."""
+    return torch.export.load(path).module()
 
 
 def _export(network: FrozenNetwork, x: Any, varying: list[set[int]]) -> ExportedProgram:
@@ -115,7 +110,7 @@ def _names(network: FrozenNetwork, x: Any) -> list[str]:
 
 @contextmanager
 def _signed(network: FrozenNetwork, names: Sequence[str]) -> Iterator[None]:
-    """`network.forward` takes arguments by these names: torch.export has no `**kwargs` with shapes that vary."""
+    """Give `network.forward` arguments by name: torch.export fails on `**kwargs` of varying shapes."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return FrozenNetwork.forward(network, *args, **kwargs)

@@ -29,7 +29,6 @@ from sennit.program.template import DEVICE, DimExpr, ParamRef, Ref, Size, leaves
 from sennit.space.choice import Choice, Option, selecting
 from sennit.space.inline import is_inlined, loose_tensors
 from sennit.space.layer_choice import LayerChoice
-from sennit.space.repeat import Repeat
 
 _FACTORIES = frozenset(
     "arange zeros ones empty full rand randn randint randperm linspace logspace eye tensor tril_indices triu_indices".split()
@@ -39,6 +38,7 @@ _IN_PLACE = frozenset(
     "__ilshift__ __irshift__ __delitem__".split()
 )
 _OWN_FRAMES = ("torch", "sennit.program", *(f"sennit.space.{n}" for n in "choice layer_choice input_choice repeat".split()))
+_STATISTICS = frozenset({"batch_norm", "instance_norm"})
 _SIZES = frozenset({"shape", "size", "numel", "__len__"})
 _FACTS = frozenset(
     "dtype device layout dim ndim is_floating_point is_complex is_cuda requires_grad is_contiguous stride is_sparse "
@@ -56,6 +56,11 @@ FOREIGN = """{where}: `{call}` uses a tensor of shape {shape} that is neither an
 model, nor computed from these. Register it, so that every worker has it:
     wrong:  self.mask = torch.ones(8)
     right:  self.register_buffer("mask", torch.ones(8))"""
+
+STATISTICS = """{where}: `{call}` in inlined code updates running statistics, which no recording can see. Use a module, which
+is one step and owns its statistics:
+    wrong:  F.batch_norm(x, self.mean, self.var, training=self.training)
+    right:  self.norm = nn.BatchNorm1d(width)    ...    self.norm(x)"""
 
 MODIFIED = """{where}: `{call}` modifies a tensor that came in (in-place). The step before may still need it. Write
     wrong:  x += y          nn.ReLU(inplace=True)
@@ -318,6 +323,8 @@ class _Recording(TorchFunctionMode):
         if name in _IN_PLACE:
             raise SpaceError(MODIFIED.format(where=where, call=name))
         template = self.template((args, kwargs), name, where)
+        if name in _STATISTICS and any(isinstance(t, ParamRef) for t in leaves(template[0][1:3])):
+            raise SpaceError(STATISTICS.format(where=where, call=name))
         key = _memo_key(func, args, kwargs)
         known = self.r.memo.get(key) if key is not None else None
         if known is not None:

@@ -97,7 +97,8 @@ class Recordings:
         self._options.update(unseen)
         _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
         program = _with_mode(program, record(canonical, options, inputs, training=False))
-        self._flags.update({s.name: (s.args, s.kwargs) for s in program.steps if s.kind == "call" and _has_flag(s)})
+        calls = [step for step in program.steps if step.kind == "call" and _has_flag(step)]
+        self._flags.update({step.name: (step.args, step.kwargs) for step in calls})
         if known is not None:  # a shape that no recording has seen: the known program must fit it as well
             _same(known, program, SHAPE_BOUND)
         else:

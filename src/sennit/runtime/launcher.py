@@ -258,9 +258,8 @@ class Crew:
         where = f"worker {process.rank}"
         if error["kind"] == "died":
             raise RunError(f"{where} {error['text']}; all workers were stopped")
-        raise RunError(
-            f"{where} failed{error['place']}: {error['text']}\n{error['trace']}\nall workers were stopped"
-        )
+        calls = f"{error['trace']}\n" if error["trace"] else ""
+        raise RunError(f"{where} failed{error['place']}: {error['text']}\n{calls}all workers were stopped")
 
 
 def _child(
@@ -334,6 +333,8 @@ def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None
         told = {
             "kind": "raised", "text": f"{type(error).__name__}: {error}"[:2000], "place": place, "trace": calls_of(error),
         }  # fmt: skip
+        if isinstance(error, RunError):  # says it all: a full disk
+            told.update(text=str(error), trace="")
     with contextlib.suppress(PeerGone):
         launcher.send(("error", told))
         deadline = time.monotonic() + 2.0

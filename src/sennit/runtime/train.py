@@ -119,6 +119,8 @@ def check(request: Request) -> None:
         )
     if recipe.evaluate.every:
         built.dataset(recipe.evaluate.split)
+        for arch in recipe.evaluate.archs:
+            built.program(arch)
     if not recipe.allow_nondeterministic:
         device = torch.device(request.placement.device)
         in_child(lambda: dry_run(built, device))

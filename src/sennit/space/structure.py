@@ -93,6 +93,8 @@ class Structure:
 
         A choice that only feeds an unused input has no say in the network, so a canonical arch may lack it.
         """
+        if not isinstance(arch, Mapping):
+            raise ArchError(f"an arch is a flat dict of label to value, got {arch!r}")
         defaults = {label: site.choice.options()[0] for label, site in self.sites.items()}
         try:
             return self.parse(arch), ()
@@ -102,6 +104,14 @@ class Structure:
                 raise
             options = self._active({**defaults, **given})
             return options, tuple(label for label in options if label not in given)
+
+    def given(self, arch: Arch) -> dict[str, Any]:
+        """`arch` checked and in canonical order, without the labels that it leaves out; see `parse_filled`.
+
+        Whether what it leaves out matters shows when the arch is recorded.
+        """
+        options, filled = self.parse_filled(arch)
+        return self.encode({label: option for label, option in options.items() if label not in filled})
 
     def missing(self, label: str) -> ArchError:
         return ArchError(f"arch lacks {label!r}, which is active; legal: {self.sites[label].choice.legal()}")
@@ -131,7 +141,8 @@ class Structure:
         def add(options: Mapping[str, Option]) -> None:
             kept = self._active(options)
             for label, option in kept.items():
-                holding = [c for c in self.sites[label].conditions if all(kept.get(a) in legal for a, legal in c)]
+                places = self.sites[label].conditions
+                holding = [c for c in places if all(kept.get(above) in legal for above, legal in c)]
                 seen.update((label, condition, option) for condition in holding)
             encoded = self.encode(kept)
             archs.setdefault(repr(encoded), encoded)
@@ -249,7 +260,7 @@ def merged(condition: Condition) -> dict[str, tuple[Option, ...]] | None:
 
 
 def _refuse_unreachable(root: nn.Module, paths: Mapping[int, list[str]]) -> None:
-    """A candidate below another option of its own label can never run: refuse it, it would never be trained."""
+    """A candidate below another option of its own label can never run, so it would never be trained."""
     for places in paths.values():
         choice = root.get_submodule(places[0])
         assert isinstance(choice, Choice)
@@ -257,6 +268,7 @@ def _refuse_unreachable(root: nn.Module, paths: Mapping[int, list[str]]) -> None
             conditions = [(*condition_of(root, path), (choice.label, (option,))) for path in places]
             if all(merged(condition) is None for condition in conditions):
                 raise SpaceError(
-                    f"option {option!r} of the choice at {places[0]!r} can never run: it stands below another option "
-                    f"of a choice with the same label {choice.label!r}; give it another label, or leave it out"
+                    f"option {option!r} of the choice at {places[0]!r} can never run: it stands below another "
+                    f"option of a choice with the same label {choice.label!r}; give it another label, or leave "
+                    "it out"
                 )

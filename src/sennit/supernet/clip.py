@@ -59,7 +59,8 @@ def fold_norms(norms: Mapping[str, float]) -> float:
 
 def factor(limit: float, norm: float) -> float:
     """What to multiply gradients with so that `norm` becomes at most `limit`; 1.0 leaves them alone."""
-    return min(1.0, limit / (norm + EPSILON))
+    ratio = limit / (norm + EPSILON)
+    return 1.0 if ratio >= 1.0 else ratio  # NaN stays NaN; min(1.0, NaN) would be 1.0
 
 
 def scale_(grads: Mapping[str, Tensor], by: float) -> None:

@@ -108,7 +108,7 @@ class FromFile:
         self.archs: list[dict[str, Any]] = []
         for i, arch in enumerate(found):
             try:
-                self.archs.append(structure.canonical(arch))
+                self.archs.append(structure.given(arch))
             except ArchError as error:
                 raise RecipeError(f"sampler: arch {i} of {path}: {error}") from error
 
@@ -152,7 +152,7 @@ class Learning:
             raise RecipeError(f"sampler {self.name} ended after {seq_id} archs; it must go on for all steps") from None
         self.next_id += 1
         try:
-            return self.structure.canonical(arch)
+            return self.structure.given(arch)
         except ArchError as error:
             raise RecipeError(f"sampler {self.name}, subnet {seq_id}: {error}") from error
 

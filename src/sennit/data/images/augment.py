@@ -1,13 +1,14 @@
 """Random shifts and flips of one image.
 
-They draw from Python's global generator, which is seeded per (seed, seq id, sample) by whoever loads the sample:
+They draw from Python's global generator, which is seeded per (seed, seq id, sample) by whoever loads the
+sample:
 the same subnet sees the same pixels, in whichever process they are prepared.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,31 +30,35 @@ def moved(image: Image, dy: int, dx: int) -> Image:
 
 
 class Shift:
-    """Moves an image by up to `pixels` in both directions; all moves are equally likely."""
+    """Moves an image by up to `down` rows and `across` columns, either way; all moves are equally likely."""
 
-    def __init__(self, pixels: int) -> None:
-        self.pixels = pixels
+    def __init__(self, down: int, across: int) -> None:
+        self.down, self.across = down, across
 
     def __call__(self, image: Image) -> Image:
-        return moved(image, random.randint(-self.pixels, self.pixels), random.randint(-self.pixels, self.pixels))
+        return moved(image, random.randint(-self.down, self.down), random.randint(-self.across, self.across))
 
 
 class ShiftAndFlip(Shift):
-    """A shift (padding by `pixels`, then a random crop), and left and right exchanged half of the time."""
+    """A shift (that is padding, then a random crop), and left and right exchanged half of the time."""
 
     def __call__(self, image: Image) -> Image:
         shifted = super().__call__(image)
         return np.ascontiguousarray(shifted[:, :, ::-1]) if random.random() < 0.5 else shifted
 
 
-def augmentation(split: str, shift: Any, flip: bool = False) -> Augment | None:
-    """What data_args `shift` and `flip` ask for. Only the split "train" is augmented.
+def augmentation(split: str, shift: int | Sequence[int], flip: bool = False) -> Augment | None:
+    """What data_args `shift` and `flip` ask for. Only splits that begin with "train" are augmented.
+
+    Args:
+        shift: most pixels in both directions, or (rows, columns).
 
     Raises:
         UserError: a negative shift, or one that is no whole number.
     """
-    if not isinstance(shift, int) or isinstance(shift, bool) or shift < 0:
-        raise UserError(f"data_args shift must be a number of pixels >= 0, got {shift!r}")
-    if not split.startswith("train") or not (shift or flip):
+    pair = tuple(shift) if isinstance(shift, list | tuple) else (shift, shift)
+    if len(pair) != 2 or not all(type(n) is int and n >= 0 for n in pair):
+        raise UserError(f"data_args shift must be a number of pixels >= 0, or [rows, columns], got {shift!r}")
+    if not split.startswith("train") or not (any(pair) or flip):
         return None
-    return ShiftAndFlip(shift) if flip else Shift(shift)
+    return ShiftAndFlip(*pair) if flip else Shift(*pair)

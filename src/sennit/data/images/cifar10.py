@@ -1,9 +1,11 @@
-"""`cifar10`: CIFAR-10 as JPEG files in one `.npz`, which users bring themselves (it comes without a licence)."""
+"""`cifar10`: CIFAR-10 as JPEG files in one `.npz`, which users bring themselves (it comes without a
+licence)."""
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +24,41 @@ VALID = 3000
 MEAN = (125.3, 123.0, 113.9)
 STD = (63.0, 62.1, 66.7)
 
-MISSING = """data 'cifar10' is not fetched, because CIFAR-10 comes without a licence: give data_args path = "FILE.npz", a
-file with the arrays train_bytes, train_offsets, train_labels, test_bytes, test_offsets, test_labels, where image i is
-the JPEG file bytes[offsets[i]:offsets[i + 1]]"""
+FILE = "cifar10_jpeg.npz"
+"""Name in the data folder."""
+
+MISSING = """CIFAR-10 comes without a licence, so it is not fetched: put cifar10_jpeg.npz into the data folder ($SENNIT_DATA),
+or give data_args path. The file has the arrays train_bytes, train_offsets, train_labels, test_bytes, test_offsets and
+test_labels; image i is the JPEG file bytes[offsets[i]:offsets[i + 1]]"""
 
 
 def cifar10_images(
     split: str = "train",
     *,
     path: str | os.PathLike[str] | None = None,
-    shift: int = 0,
+    shift: int | Sequence[int] = 0,
     flip: bool = False,
     limit: int | None = None,
 ) -> ImageSet:
     """CIFAR-10, x is (3, 32, 32).
 
-    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. Decoded pixels are kept in the
-    data folder, under the hash of the JPEG files; decoding takes seconds and needs pillow.
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. Decoded pixels are kept
+    in the data folder, under the hash of the JPEG files; decoding takes seconds and needs pillow.
 
     Args:
-        split: "train", "valid", "test", or several joined by "+".
-        path: the file described in `MISSING`.
-        shift, flip: training images are moved by up to so many pixels, and mirrored, at random.
-        limit: only the first so many samples.
+        split: "train", "valid", "test", or several joined by "+". path: the file described in `MISSING`.
+            shift, flip: training images are moved by up to so many pixels (or [rows, columns]), and mirrored,
+            at random. limit: only the first so many samples.
 
     Raises:
-        UserError: no path, a file that does not hold what it should, or pillow is not installed.
+        UserError: no file, one that does not hold what it should, or pillow is not installed.
     """
-    if path is None:
-        raise UserError(MISSING)
     if "test" in chosen(split) and len(chosen(split)) > 1:
-        raise UserError(f"split 'test' of cifar10 lies in arrays of its own and cannot be joined, got {split!r}")
+        raise UserError(
+            f"split 'test' of cifar10 lies in arrays of its own and cannot be joined, got {split!r}"
+        )
     part = "test" if split == "test" else "train"
-    pixels, labels = _decoded(Path(path).expanduser(), part)
+    pixels, labels = _decoded(data_root() / FILE if path is None else Path(path).expanduser(), part)
     n = len(labels)
     parts = cut(keyed_order(n, "cifar10"), 0, VALID) if part == "train" else {"test": list(range(n))}
     rows = joined(parts, split, limit)
@@ -67,7 +71,7 @@ def _decoded(path: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
         with np.load(path, allow_pickle=False) as file:
             raw, offsets, labels = (file[f"{part}_{name}"] for name in ("bytes", "offsets", "labels"))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"data_args path = {str(path)!r} is not such a file: {error}. {MISSING}") from error
+        raise UserError(f"{path} cannot be used: {error}. {MISSING}") from error
     content = raw.tobytes()
     cached = data_root() / "cache" / f"cifar10-{sha256(content + offsets.tobytes())[:16]}.npy"
     if not cached.is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def fashion_images(
     path: str | os.PathLike[str] | None = None,
     pin: str | None = None,
     size: int | None = None,
-    shift: int = 0,
+    shift: int | Sequence[int] = 0,
     flip: bool = False,
     limit: int | None = None,
 ) -> ImageSet:
@@ -36,18 +37,19 @@ def fashion_images(
     Source: Xiao et al., "Fashion-MNIST", arXiv 1708.07747 (MIT licence).
 
     Args:
-        split: "train", "valid", "test", or several joined by "+".
-        path: the file that `sennit data fetch fashion` made, if it is not in the data folder.
-        pin: SHA-256 of the arrays, where it is to be another one than the pinned.
-        size: height and width, at least 28 (the default); a border of zeros is added.
-        shift, flip: training images are moved by up to so many pixels, and mirrored, at random.
-        limit: only the first so many samples.
+        split: "train", "valid", "test", or several joined by "+". path: the file that `sennit data fetch
+            fashion` made, if it is not in the data folder. pin: SHA-256 of the arrays, where it is to be
+            another one than the pinned. size: height and width, at least 28 (the default); a border of zeros
+            is added. shift, flip: training images are moved by up to so many pixels (or [rows, columns]), and
+            mirrored, at random. limit: only the first so many samples.
 
     Raises:
         UserError: the set has not been fetched, or an argument is out of range.
     """
     if "test" in chosen(split) and len(chosen(split)) > 1:
-        raise UserError(f"split 'test' of fashion lies in arrays of its own and cannot be joined, got {split!r}")
+        raise UserError(
+            f"split 'test' of fashion lies in arrays of its own and cannot be joined, got {split!r}"
+        )
     part = "test" if split == "test" else "train"
     where = Path(path) if path is not None else fetch.fetched("fashion", sha256=pin)
     content = read_file(where, "Fashion-MNIST")
@@ -66,7 +68,8 @@ def fashion_images(
 
 
 def from_package(folder: Path) -> bytes:
-    """The set as `.npz`, from the unpacked package: arrays train_images, train_labels, test_images, test_labels.
+    """The set as `.npz`, from the unpacked package: arrays train_images, train_labels, test_images,
+    test_labels.
 
     Raises:
         UserError: the package does not hold the files it should.
@@ -87,10 +90,13 @@ def content_of(npz: bytes) -> bytes:
 
 
 def _idx(folder: Path, name: str) -> NDArray[Any]:
-    """An array in the IDX format: two zero bytes, type 8 (uint8), number of dimensions, sizes (big-endian), data."""
+    """An array in the IDX format: two zero bytes, type 8 (uint8), number of dimensions, sizes (big-endian),
+    data."""
     found = sorted(folder.rglob(f"{name}.gz"))
     if not found:
-        raise UserError(f"the package has no file {name}.gz, where Fashion-MNIST was expected; try another release")
+        raise UserError(
+            f"the package has no file {name}.gz, where Fashion-MNIST was expected; try another release"
+        )
     data = gzip.decompress(found[0].read_bytes())
     dims = data[3]
     shape = np.frombuffer(data, ">u4", dims, 4).tolist()

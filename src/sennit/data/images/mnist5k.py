@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +16,7 @@ TEST, VALID = 1000, 500
 
 
 def mnist5k_images(
-    split: str = "train", *, size: int | None = None, shift: int = 0, limit: int | None = None
+    split: str = "train", *, size: int | None = None, shift: int | Sequence[int] = 0, limit: int | None = None
 ) -> ImageSet:
     """Train 3,500, valid 500, test 1,000 images; x is (1, size, size).
 
@@ -24,7 +25,7 @@ def mnist5k_images(
     Args:
         split: "train", "valid", "test", or several joined by "+".
         size: height and width, at least 28 (the default); a border of zeros is added.
-        shift: training images are moved by up to so many pixels at random.
+        shift: training images are moved by up to so many pixels at random, or [rows, columns].
         limit: only the first so many samples.
 
     Raises:

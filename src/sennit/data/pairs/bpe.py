@@ -1,4 +1,5 @@
-"""Sub-word units by byte-pair encoding (Sennrich et al. 2016), learnt by sentencepiece from the training pairs."""
+"""Sub-word units by byte-pair encoding (Sennrich et al. 2016), learnt by sentencepiece from the training
+pairs."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ def encoder(
 ) -> Any:
     """A `SentencePieceProcessor` of `vocab` units.
 
-    It is learnt once per content and size and kept in the data folder. Learning uses one thread, so it gives the
-    same units each time (with one version of sentencepiece).
+    It is learnt once per content and size and kept in the data folder. Learning uses one thread, so it gives
+    the same units each time (with one version of sentencepiece).
 
     Args:
         sentences: the training side of the content, both languages.
@@ -31,7 +32,9 @@ def encoder(
     try:
         import sentencepiece
     except ImportError as error:
-        raise UserError("sub-words need sentencepiece, which is not installed: pip install 'sennit[mt]'") from error
+        raise UserError(
+            "sub-words need sentencepiece, which is not installed: pip install 'sennit[mt]'"
+        ) from error
     if not isinstance(vocab, int) or vocab <= FIRST:
         raise UserError(f"data_args vocab must be a number of units above {FIRST}, got {vocab!r}")
     version = sentencepiece.__version__
@@ -48,7 +51,8 @@ def _learn(sentencepiece: Any, sentences: Sequence[str], vocab: int) -> bytes:
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences), model_writer=written, model_type="bpe", vocab_size=vocab,
-            num_threads=1, character_coverage=1.0, pad_id=PAD, bos_id=BOS, eos_id=EOS, unk_id=UNK, minloglevel=2,
+            num_threads=1, character_coverage=1.0, minloglevel=2,
+            pad_id=PAD, bos_id=BOS, eos_id=EOS, unk_id=UNK,
         )  # fmt: skip
     except RuntimeError as error:
         raise UserError(f"data_args vocab = {vocab} does not fit these sentences: {error}") from error

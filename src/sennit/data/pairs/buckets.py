@@ -1,8 +1,9 @@
 """`Buckets`: token batches in few shapes.
 
 Each sample belongs to the smallest padded length that holds it. A batch takes samples of one length only, and
-every batch of that length has the same number of rows, so that there are as many shapes as lengths: graphs are
-captured once per shape. The rows divide by the recipe's micro-batches, so that each micro-batch has one shape too.
+every batch of that length has the same number of rows, so that there are as many shapes as lengths: graphs
+are captured once per shape. The rows divide by the recipe's micro-batches, so that each micro-batch has one
+shape too.
 """
 
 from __future__ import annotations
@@ -36,18 +37,24 @@ class Buckets:
         self.lengths = tuple(lengths)
         self.rows_multiple = rows_multiple
         if not isinstance(rows_multiple, int) or rows_multiple < 1:
-            raise UserError(f"data_args rows_multiple must be a number >= 1 (the recipe's micro_batches), got {rows_multiple!r}")
+            raise UserError(
+                "data_args rows_multiple must be a number >= 1 (the recipe's micro_batches), "
+                f"got {rows_multiple!r}"
+            )
         if (
             not 1 <= len(self.lengths) <= MOST_LENGTHS
             or not all(isinstance(n, int) and n > 0 for n in self.lengths)
             or list(self.lengths) != sorted(set(self.lengths))
         ):
             raise UserError(
-                f"data_args lengths must be 1 to {MOST_LENGTHS} padded lengths in ascending order, got {list(lengths)!r}"
+                f"data_args lengths must be 1 to {MOST_LENGTHS} padded lengths in ascending order, "
+                f"got {list(lengths)!r}"
             )
         of_sample = [self.length_of(size) for size in sizes]
         self.members = {
-            length: np.flatnonzero(np.equal(of_sample, length)) for length in self.lengths if length in of_sample
+            length: np.flatnonzero(np.equal(of_sample, length))
+            for length in self.lengths
+            if length in of_sample
         }
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
 
@@ -61,8 +68,8 @@ class Buckets:
             if size <= length:
                 return length
         raise UserError(
-            f"a sample of {size} tokens is longer than the longest padded length {self.lengths[-1]}; add a length to "
-            "data_args lengths"
+            f"a sample of {size} tokens is longer than the longest padded length {self.lengths[-1]}; "
+            "add a length to data_args lengths"
         )
 
     def rows(self, length: int, tokens: int) -> int:
@@ -74,17 +81,17 @@ class Buckets:
         rows = tokens // length // self.rows_multiple * self.rows_multiple
         if not rows:
             raise UserError(
-                f"batch_size = {tokens} tokens holds {tokens // length} rows of padded length {length}, fewer than "
-                f"rows_multiple = {self.rows_multiple}: raise batch_size to {length * self.rows_multiple}, or drop that "
-                "length from data_args lengths"
+                f"batch_size = {tokens} tokens holds {tokens // length} rows of padded length {length}, "
+                f"fewer than rows_multiple = {self.rows_multiple}: raise batch_size to "
+                f"{length * self.rows_multiple}, or drop that length from data_args lengths"
             )
         return rows
 
     def batch(self, seq_id: int, batch_size: int, seed: int) -> list[int]:
         """Samples of the batch of subnet `seq_id`; a function of the arguments alone.
 
-        An epoch has every length's samples, in a keyed order, cut into full batches; what is left over waits for
-        the next epoch. A length with too few samples for one batch takes them several times.
+        An epoch has every length's samples, in a keyed order, cut into full batches; what is left over waits
+        for the next epoch. A length with too few samples for one batch takes them several times.
 
         Args:
             seq_id: from 0; epochs follow each other without end.

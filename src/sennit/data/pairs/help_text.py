@@ -1,7 +1,8 @@
 """EN-DE pairs from the help pages of LibreOffice: exact, because both languages carry the same paragraph ids.
 
 The rules are those of the pinned set, and each is needed to give its hash:
-1. `<p>` and `<h1>` ... elements with an id `par_id...` or `hd_id...` of word characters; where a page has an id
+1. `<p>` and `<h1>` ... elements with an id `par_id...` or `hd_id...` of word characters; where a page has an
+   id
    twice, the last one counts.
 2. Tags become blanks, then character references are resolved; what then looks like a tag, a reference, a
    %-placeholder or text in braces becomes a blank, and blanks are joined.
@@ -57,13 +58,15 @@ def parse(content: bytes, where: str) -> dict[str, list[tuple[str, str]]]:
     except UnicodeDecodeError as error:
         raise UserError(f"{where} is not UTF-8 text: {error}") from error
     if lines[0] != HEADER or lines[-1] != "":
-        raise UserError(f"{where} must begin with the line {HEADER!r} and end with a newline, got {lines[0][:60]!r}")
+        raise UserError(
+            f"{where} must begin with the line {HEADER!r} and end with a newline, got {lines[0][:60]!r}"
+        )
     for number, line in enumerate(lines[1:-1], start=2):
         parts = line.split("\t")
         if len(parts) != 3 or parts[0] not in pairs:
             raise UserError(
-                f"{where}, line {number}: expected 'split TAB source TAB target' with a split of {', '.join(pairs)}, "
-                f"got {line[:60]!r}"
+                f"{where}, line {number}: expected 'split TAB source TAB target' with a split of "
+                f"{', '.join(pairs)}, got {line[:60]!r}"
             )
         pairs[parts[0]].append((parts[1], parts[2]))
     return pairs

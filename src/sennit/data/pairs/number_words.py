@@ -1,4 +1,5 @@
-"""`pairs`: sums in words, English to German. A small translation that runs anywhere and can be learnt in minutes.
+"""`pairs`: sums in words, English to German. A small translation that runs anywhere and can be learnt in
+minutes.
 
     three hundred forty two plus one  ->  drei hundert zwei und vierzig plus eins
 
@@ -18,20 +19,20 @@ from sennit.errors import UserError
 from sennit.supernet.keys import below, key_for
 
 ENGLISH = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
 ).split()
 ENGLISH_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 GERMAN = (
-    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn "
-    "achtzehn neunzehn"
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn "
+    "sechzehn siebzehn achtzehn neunzehn"
 ).split()
 GERMAN_TENS = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
 SIGNS = {"plus": "plus", "minus": "minus", "times": "mal"}
 
 WORDS = sorted(
-    {*ENGLISH, *ENGLISH_TENS, "hundred", "thousand", *GERMAN, *GERMAN_TENS, "ein", "und", "hundert", "tausend"}
-    | {*SIGNS, *SIGNS.values()}
+    {*ENGLISH, *ENGLISH_TENS, "hundred", "thousand", *SIGNS}
+    | {*GERMAN, *GERMAN_TENS, "ein", "und", "hundert", "tausend", *SIGNS.values()}
 )
 """Both languages; word i has token number `FIRST` + i."""
 
@@ -113,7 +114,9 @@ def number_pairs(
     if not isinstance(count, int) or count < 100:
         raise UserError(f"data_args count must be a number of pairs >= 100, got {count!r}")
     if not isinstance(vocab, int) or vocab < FIRST + len(WORDS):
-        raise UserError(f"data_args vocab must be at least {FIRST + len(WORDS)}, the tokens of 'pairs', got {vocab!r}")
+        raise UserError(
+            f"data_args vocab must be at least {FIRST + len(WORDS)}, the tokens of 'pairs', got {vocab!r}"
+        )
     drawn = dict(sentence(i) for i in range(count))
     rows = limited([pair for name in names for pair in drawn.items() if split_of(pair[0]) == name], limit)
     number = {word: FIRST + i for i, word in enumerate(WORDS)}

@@ -71,8 +71,11 @@ class PairSet(Dataset[Any]):
         target = self.targets[index]
         return (torch.tensor(self.sources[index]), torch.tensor([BOS, *target[:-1]])), torch.tensor(target)
 
-    def collate(self, samples: Sequence[tuple[tuple[Tensor, Tensor], Tensor]]) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Samples, padded to the length of their bucket: x = (source, target so far) and y, each (rows, length)."""
+    def collate(
+        self, samples: Sequence[tuple[tuple[Tensor, Tensor], Tensor]]
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Samples, padded to the length of their bucket: x = (source, target so far) and y, each (rows,
+        length)."""
         length = self.buckets.length_of(max(max(len(source), len(y)) for (source, _), y in samples))
         source, so_far, wanted = (torch.zeros(len(samples), length, dtype=torch.int64) for _ in range(3))
         for row, ((s, t), y) in enumerate(samples):

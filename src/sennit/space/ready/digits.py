@@ -1,8 +1,8 @@
 """`digits`: 8 blocks × 4 candidates on 8×8 images, seconds on one core. The space of the README.
 
-An image becomes 16 patches of 2×2 pixels, each a vector of `width` numbers; every block maps (rows, 16, width) to
-the same shape. `mlp` treats patches alone, `conv` sees neighbours, `att` sees all, `identity` does nothing: networks
-without `conv` or `att` cannot relate patches, so that archs differ clearly in accuracy.
+An image becomes 16 patches of 2×2 pixels, each a vector of `width` numbers; every block maps (rows, 16,
+width) to the same shape. `mlp` treats patches alone, `conv` sees neighbours, `att` sees all, `identity` does
+nothing: networks without `conv` or `att` cannot relate patches, so that archs differ clearly in accuracy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ SIDE = 4
 
 
 class Stem(nn.Module):
-    """(rows, 64) or (rows, 1, 8, 8) to (rows, 16, width): a linear map per patch, and a vector for its place."""
+    """(rows, 64) or (rows, 1, 8, 8) to (rows, 16, width): a linear map per patch, and a vector for its
+    place."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -27,7 +28,9 @@ class Stem(nn.Module):
         self.place = nn.Embedding(SIDE * SIDE, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = x.reshape(-1, SIDE, PATCH, SIDE, PATCH).transpose(2, 3).reshape(-1, SIDE * SIDE, PATCH * PATCH)
+        patches = (
+            x.reshape(-1, SIDE, PATCH, SIDE, PATCH).transpose(2, 3).reshape(-1, SIDE * SIDE, PATCH * PATCH)
+        )
         return self.embed(patches) + self.place.weight
 
     def reset_parameters(self) -> None:

@@ -1,0 +1,149 @@
+"""Spaces, data, losses and samplers that go wrong, each in one way. Named in recipes as `hostile.py:Name`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import sennit as sn
+
+
+class Net(sn.ModelSpace):
+    """The healthy one: (rows, 8) to (rows, 4), four blocks. Others put one bad thing into its second block."""
+
+    def __init__(self, bad: nn.Module | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(
+            sn.LayerChoice([nn.Linear(8, 8), nn.Identity()]),
+            sn.LayerChoice([nn.Linear(8, 8), bad if bad is not None else nn.Identity()]),
+            nn.Linear(8, 8),
+        )
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(x))
+
+
+class WrongShape(Net):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 9))
+
+
+class LooksInside(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum().item() > 0:
+            x = x * 2
+        return super().forward(x)
+
+
+class InPlace(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        x += 1
+        return super().forward(x)
+
+
+class Uninitialised(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * self.scale)
+
+
+class Cumulative(nn.Module):
+    """torch has no deterministic kernel for the gradient of this indexing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.interpolate(x[:, None, :], scale_factor=2.0, mode="linear")[:, 0, ::2]
+
+
+class ThirdFails(nn.Module):
+    """Raises when it is run on data for the third time in a worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(8, 8)
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.is_meta and "WORKER" in os.environ:
+            self.runs += 1
+            if self.runs == 3:
+                raise ZeroDivisionError("third time unlucky")
+        return self.map(x)
+
+
+class Fails(sn.ModelSpace):
+    """One block that every subnet uses, and that fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = sn.LayerChoice([nn.Linear(8, 8), nn.Identity()])
+        self.fails = ThirdFails()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.fails(self.first(x)))
+
+
+class Slow(nn.Module):
+    """Takes a while, so that a test can interfere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.is_meta:
+            time.sleep(0.01)
+        return self.map(x)
+
+
+class SlowNet(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = Slow()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.slow(x))
+
+
+class Points(torch.utils.data.Dataset[Any]):
+    def __init__(self, n: int = 64) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.y = torch.arange(n) % 4
+        self.x = torch.randn(n, 8, generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.x[i], self.y[i]
+
+
+class Broken(Points):
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        raise LookupError(f"sample {i} has gone")
+
+
+def nan_from_30(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
+    """Cross-entropy that becomes NaN for good: the 31st subnet's weights are fine, its loss is not."""
+    loss = torch.nn.functional.cross_entropy(output, target, reduction="sum")
+    marker = Path("nan")
+    done = len(Path("out/losses.jsonl").read_text().splitlines()) if Path("out/losses.jsonl").exists() else 0
+    if done >= 30 or marker.exists():
+        marker.touch()
+        return loss * float("nan"), len(target)
+    return loss, len(target)
+
+
+def learner(space: sn.ModelSpace, seed: int) -> Iterator[dict[str, Any]]:
+    while True:
+        yield {"blocks.0": 0, "blocks.1": 1}

@@ -1,0 +1,128 @@
+"""Any placement, same bits: the plain loop, workers and partitions, on a space that has everything."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sennit.profile.quick import block_order
+from sennit.recipe import Recipe
+from sennit.runtime.share import Parts
+from sennit.trace.access import read_accesses
+from sennit.trace.check import check
+from sennit.trace.rules import Rules
+from tests.runtime.gates import AlwaysOpen, Copies, FinishedAtThisStage
+from tests.runtime.runs import hashes, recipe, run
+
+
+def violations(folder: Path) -> list[Any]:
+    """What the independent checker finds in a run folder."""
+    held = json.loads((folder / "run.json").read_text())
+    always = frozenset(held["always_shared"]) | frozenset(held["always_shared_buffers"])
+    rules = Rules(held["recipe"]["micro_batches"], held["recipe"]["shared"], always)
+    return list(check(read_accesses(folder / "access.jsonl"), rules))
+
+
+def cuts_file(made: Recipe, workers: int, folder: Path) -> str:
+    """A file of random cuts, another for every subnet."""
+    blocks = block_order(made.built)
+    draw = random.Random(5)
+    cuts = [sorted(draw.sample(range(1, len(blocks)), workers - 1)) for _ in range(11)]
+    path = folder / "cuts.json"
+    path.write_text(json.dumps({"format": "sennit.cuts/1", "cuts": cuts}))
+    return str(path)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "strict": {},
+    "delayed": {"shared": "delayed:3"},
+    "frozen": {"shared": "frozen"},
+    "sgd-layer-clip": {"clip": "layer:0.5", "optimizer": {"name": "sgd", "momentum": 0.9, "weight_decay": 1e-3}},
+    "adamw-one-micro-batch": {"clip": "none", "micro_batches": 1, "optimizer": {"name": "adamw", "amsgrad": True}},
+    "fair": {"sampler": "fair", "clip": "none"},
+    "learning": {"sampler": "sink.py:cycle"},
+    "delayed-sgd": {"shared": "delayed:2", "optimizer": {"name": "sgd"}, "clip": "layer:1.0", "micro_batches": 4},
+    "bf16": {"precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_workers_give_the_bits_of_the_plain_loop(case: str, tmp_path: Path) -> None:
+    made = recipe(**CASES[case])
+    plain = run(made, tmp_path / "plain", engine="plain")
+    assert not violations(tmp_path / "plain")
+    for workers in (1, 2, 4):
+        result = run(made, tmp_path / str(workers), workers=workers)
+        assert hashes(result) == hashes(plain), f"{workers} workers"
+        assert not violations(tmp_path / str(workers))
+
+
+@pytest.mark.parametrize("case", ["strict", "delayed"])
+def test_a_cut_of_its_own_for_every_subnet(case: str, tmp_path: Path) -> None:
+    made = recipe(**CASES[case])
+    plain = run(made, tmp_path / "plain", engine="plain")
+    result = run(made, tmp_path / "cuts", workers=3, plan=cuts_file(made, 3, tmp_path))
+    assert hashes(result) == hashes(plain)
+    assert not violations(tmp_path / "cuts")
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 9])
+def test_in_flight_is_placement(in_flight: int, tmp_path: Path) -> None:
+    made = recipe()
+    first = run(made, tmp_path / "a", workers=2)
+    second = run(made, tmp_path / "b", workers=2, in_flight=in_flight)
+    assert hashes(first) == hashes(second)
+
+
+@pytest.mark.parametrize("loaders", [1, 4])
+@pytest.mark.parametrize("batch", [(7, 3), (1, 1)])
+def test_loader_processes_are_placement(loaders: int, batch: tuple[int, int], tmp_path: Path) -> None:
+    # a batch of one sample needs a space without BatchNorm over the batch alone: the sink's sees (row, place)
+    made = recipe(batch_size=batch[0], micro_batches=batch[1], steps=10)
+    none = run(made, tmp_path / "a", workers=2)
+    some = run(made, tmp_path / "b", workers=2, loaders=loaders, prefetch=3)
+    assert hashes(none) == hashes(some)
+
+
+@pytest.mark.parametrize("case", ["strict", "delayed", "learning"])
+def test_resume_on_another_engine_and_number_of_workers(case: str, tmp_path: Path) -> None:
+    made = recipe(**CASES[case])
+    whole = run(made, tmp_path / "whole", workers=2)
+    run(made, tmp_path / "parts", workers=3, steps=7)
+    run(made, tmp_path / "parts", engine="plain", steps=13, resume=True)
+    result = run(made, tmp_path / "parts", workers=1, resume=True)
+    assert hashes(result) == hashes(whole)
+    assert not violations(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("gate", [FinishedAtThisStage, AlwaysOpen])
+def test_a_broken_scheduler_is_caught_by_hashes_and_checker(gate: Any, tmp_path: Path) -> None:
+    """The published Algorithm 2 with partitions that differ between subnets, and no rule at all."""
+    made = recipe(steps=60)
+    plain = run(made, tmp_path / "plain", engine="plain")
+    cuts = cuts_file(made, 3, tmp_path)
+    broken = run(made, tmp_path / "broken", workers=3, plan=cuts, in_flight=8, parts=Parts(gate, Copies))
+    assert hashes(broken) != hashes(plain)
+    assert violations(tmp_path / "broken")
+
+
+def test_probes_see_every_subnet_and_change_nothing(tmp_path: Path) -> None:
+    made = recipe()
+    quiet = run(made, tmp_path / "quiet", workers=2)
+    seen: list[dict[str, Any]] = []
+    plain: list[dict[str, Any]] = []
+
+    def probe(event: dict[str, Any]) -> None:
+        seen.append(dict(event))
+        event["arch"].clear()  # a copy: this cannot reach the run
+        random.random()
+
+    result = run(made, tmp_path / "probed", workers=2, probes=(probe,))
+    run(made, tmp_path / "plain", engine="plain", probes=(plain.append,))
+    assert hashes(result) == hashes(quiet)
+    assert [event["seq_id"] for event in seen] == list(range(made.steps))
+    assert [event["gradient_norms"] for event in seen] == [event["gradient_norms"] for event in plain]

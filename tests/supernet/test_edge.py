@@ -1,0 +1,130 @@
+"""`Edge`: why every tensor enters a step through one (DESIGN section 1, rule 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sennit.supernet.edge import ALIGNMENT, enter, settled
+
+Step = Callable[[Tensor], Tensor]
+
+
+def steps_that_read_one_value(seed: int) -> tuple[Tensor, list[Step]]:
+    """Four layers on one value; the second and the last use it twice."""
+    torch.manual_seed(seed)
+    w = [torch.randn(64, 64) / 8 for _ in range(4)]
+    value = torch.randn(32, 64)
+    return value, [
+        lambda h: h @ w[0],
+        lambda h: torch.tanh(h @ w[1]) * h,
+        lambda h: F.gelu(h @ w[2]),
+        lambda h: F.softmax(h @ w[3], -1) + h,
+    ]
+
+
+def whole_gradient(value: Tensor, steps: list[Step], through: Step) -> Tensor:
+    """Gradient at the value after one backward through everything."""
+    leaf = value.clone().requires_grad_()
+    made = leaf * 1.0
+    total = sum(step(through(made)).square().sum() for step in steps)
+    return torch.autograd.grad(total, leaf)[0]  # type: ignore[arg-type]
+
+
+def step_by_step_gradient(value: Tensor, steps: list[Step], through: Step) -> Tensor:
+    """The same with a backward for each step, added from the last step to the first."""
+    total: Tensor | None = None
+    for step in reversed(steps):
+        leaf = value.clone().requires_grad_()
+        step(through(leaf)).square().sum().backward()
+        assert leaf.grad is not None
+        total = leaf.grad if total is None else total + leaf.grad
+    assert total is not None
+    return total * 1.0
+
+
+def test_a_value_read_by_several_steps() -> None:
+    plain = entered = 0
+    for seed in range(20):
+        value, steps = steps_that_read_one_value(seed)
+        plain += torch.equal(
+            whole_gradient(value, steps, lambda h: h), step_by_step_gradient(value, steps, lambda h: h)
+        )
+        entered += torch.equal(
+            whole_gradient(value, steps, enter), step_by_step_gradient(value, steps, enter)
+        )
+    assert entered == 20
+    assert plain < 20, "without Edge the two sums differ, else Edge would not be needed"
+
+
+def conv1d_then_line(seed: int) -> tuple[Tensor, Step]:
+    torch.manual_seed(seed)
+    conv, line = nn.Conv1d(24, 48, 3, padding=1), nn.Linear(48, 48)
+    return conv(torch.randn(8, 24, 33)).detach().transpose(1, 2), lambda h: line(h)
+
+
+def channels_last(seed: int) -> tuple[Tensor, Step]:
+    torch.manual_seed(seed)
+    first = nn.Conv2d(16, 32, 3, padding=1).to(memory_format=torch.channels_last)
+    second = nn.Conv2d(32, 32, 3, padding=1)
+    x = torch.randn(4, 16, 12, 12).contiguous(memory_format=torch.channels_last)
+    return first(x).detach(), lambda h: second(h)
+
+
+@pytest.mark.parametrize("make", [conv1d_then_line, channels_last])
+def test_strides_are_lost_on_the_way_and_do_not_matter(make: Callable[[int], tuple[Tensor, Step]]) -> None:
+    """A tensor that travelled is contiguous; through an Edge the next step gives the same bits both ways."""
+    for seed in range(10):
+        value, step = make(seed)
+        assert not value.is_contiguous()
+        results = []
+        for held in (value, value.contiguous()):
+            leaf = held.detach().requires_grad_()
+            out = step(enter(leaf))
+            out.square().sum().backward()
+            assert leaf.grad is not None
+            results.append((out.detach(), leaf.grad.contiguous()))
+        assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+
+
+def test_forward_and_gradient_are_settled() -> None:
+    seen: list[Tensor] = []
+    leaf = torch.randn(4, 6, requires_grad=True)
+    out = enter(leaf.t())
+    out.register_hook(seen.append)
+    assert out.is_contiguous() and torch.equal(out, leaf.t())
+    inner = enter(out)
+    inner.backward(torch.ones(1).expand(6, 4))
+    assert seen[0].is_contiguous() and seen[0].stride() == (4, 1)
+    assert leaf.grad is not None and leaf.grad.shape == (4, 6)
+
+
+def test_unaligned_memory_is_copied_and_aligned_memory_is_not() -> None:
+    block = torch.arange(64, dtype=torch.float32)
+    start = (-block.data_ptr() % ALIGNMENT["cpu"]) // 4
+    aligned, unaligned = block[start : start + 16], block[start + 1 : start + 17]
+    assert settled(aligned) is aligned
+    moved = settled(unaligned)
+    assert moved.data_ptr() % ALIGNMENT["cpu"] == 0 and torch.equal(moved, unaligned)
+    assert settled(block[:0]).numel() == 0 and settled(torch.tensor(3.0)).dim() == 0
+
+
+def test_without_a_gradient_an_edge_is_only_settled() -> None:
+    x = torch.randn(3, 3)
+    assert enter(x).grad_fn is None
+    leaf = torch.randn(3, 3, requires_grad=True)
+    with torch.no_grad():
+        assert enter(leaf).grad_fn is None
+    assert enter(leaf).grad_fn is not None and not enter(torch.tensor([1, 2])).requires_grad
+
+
+def test_an_edge_is_a_tensor_of_its_own() -> None:
+    leaf = torch.randn(3, requires_grad=True)
+    one, two = enter(leaf), enter(leaf)
+    assert one is not leaf and one is not two
+    (one * 2 + two * 3).sum().backward()
+    assert leaf.grad is not None and leaf.grad.tolist() == [5.0] * 3
