@@ -36,7 +36,7 @@ REFUSED = [
     Case("no such class", ("'hostile.py:Nett'", "has no 'Nett'"), {"space": "hostile.py:Nett"}),
     Case("candidate with a wrong shape", ("blocks.1", "[8, 9]", "candidate"), {"space": "hostile.py:WrongShape"}),
     Case("numbers inside a tensor", ("hostile.py:", "item", "torch.where"), {"space": "hostile.py:LooksInside"}),
-    Case("in-place on the input", ("hostile.py:", "__iadd__", "x = x + y"), {"space": "hostile.py:InPlace"}),
+    Case("in-place on the input", ("hostile.py:", "modifies a tensor", "x = x + y"), {"space": "hostile.py:InPlace"}),
     Case("no initial value", ("'scale'", "reset_parameters"), {"space": "hostile.py:Uninitialised"}),
     Case("batch below M", ("8", "micro_batches = 9", "raise batch_size"), {"micro_batches": 9}),
     Case("data that raises", ("hostile.py:", "LookupError", "has gone"), {"data": "hostile.py:Broken"}),
@@ -168,14 +168,14 @@ def test_nan_keeps_the_cut_before_it(tmp_path: Path, engine: str) -> None:
 def test_worker_that_raises(tmp_path: Path, workers: str) -> None:
     write_recipe(tmp_path, space="hostile.py:Fails", micro_batches=4)
     words = ("ZeroDivisionError", "third time unlucky", "subnet 0, micro-batch 2", "'fails'", "hostile.py:")
-    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--workers", workers, WORKER="1")
+    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--workers", workers)
     done.refused(1, "worker", "all workers were stopped", *words)
     assert is_free(tmp_path / "out")
 
 
 def test_module_that_raises_in_the_loop(tmp_path: Path) -> None:
     write_recipe(tmp_path, space="hostile.py:Fails", micro_batches=4)
-    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--engine", "plain", WORKER="1")
+    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--engine", "plain")
     done.refused(1, "hostile.py:", "ZeroDivisionError", "third time unlucky")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +72,7 @@ class ThirdFails(nn.Module):
         self.runs = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_meta and "WORKER" in os.environ:
+        if not x.is_meta and Path("out/access.jsonl").exists():  # past all dry runs
             self.runs += 1
             if self.runs == 3:
                 raise ZeroDivisionError("third time unlucky")

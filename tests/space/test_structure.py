@@ -234,3 +234,6 @@ def test_a_choice_that_only_feeds_an_unused_input_may_be_left_out() -> None:
     assert torch.equal(net(x, arch={"a": 1, "pick": [0]}), x.tanh())
     with pytest.raises(ArchError, match=r"arch lacks 'a', which is active"):
         net(x, arch={"b": 0, "pick": [0]})
+    assert net.structure.given({"pick": [0], "a": 1}) == {"a": 1, "pick": [0]}
+    with pytest.raises(ArchError, match=r"arch\['a'\] = 2 is not an option"):
+        net.structure.given({"pick": [0], "a": 2})

@@ -213,6 +213,16 @@ def test_a_learning_sampler_sees_losses_with_its_lag() -> None:
     ]
 
 
+def forgetful(space: nn.Module, seed: int) -> Any:
+    while True:
+        yield {"blocks.0": 1, "blocks.2": 0}
+
+
+def test_an_arch_that_leaves_out_what_matters_is_refused() -> None:
+    with pytest.raises(UserError, match=r"arch lacks 'blocks.1', which is active; legal: 0, 1, 2"):
+        run_plain(recipe(sampler="test_plain_loop.py:forgetful"), 1)
+
+
 def test_threads_are_part_of_the_recipe() -> None:
     r = recipe()
     model = r.build_model()

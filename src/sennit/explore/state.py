@@ -54,8 +54,7 @@ def _cuda_generators_restored() -> Iterator[None]:
 @contextmanager
 def _kernels_restored() -> Iterator[None]:
     """The flags that `set_kernel_flags` sets."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = torch.get_deterministic_debug_mode()
     fast = torch.backends.mha.get_fastpath_enabled()
     flags: list[tuple[Any, str]] = [
         (torch.utils.deterministic, "fill_uninitialized_memory"),
@@ -68,7 +67,7 @@ def _kernels_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(deterministic)  # see set_kernel_flags
         torch.backends.mha.set_fastpath_enabled(fast)
         for (owner, name), value in zip(flags, values, strict=True):
             setattr(owner, name, value)

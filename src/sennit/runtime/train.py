@@ -30,7 +30,7 @@ from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
-from sennit.runtime.runfolder import LossLog, RunFolder, fingerprint
+from sennit.runtime.runfolder import RUNS, LossLog, RunFolder, fingerprint
 from sennit.runtime.segment import Engine, State
 from sennit.runtime.share import Parts
 from sennit.supernet.hashes import hash_tensors, losses_hash
@@ -58,6 +58,8 @@ class Request:
     name: str = "run"
     probes: tuple[Callable[[dict[str, Any]], None], ...] = ()
     parts: Parts = Parts()
+    save: bool = True
+    """False keeps no checkpoints: for timing alone."""
 
 
 @dataclass
@@ -218,6 +220,8 @@ class _Run:
             self.probe(engine, done)
             if self.recipe.evaluate.every and done % self.recipe.evaluate.every == 0 and done > self.start:
                 self.evaluate(engine, done)
+            if not self.request.save:
+                continue
             if done % self.recipe.checkpoint.every == 0 or done >= self.end or self.asked_to_stop:
                 self.save(engine, done)
 
@@ -370,6 +374,8 @@ def _remove_if_new(folder: RunFolder) -> None:
         folder.checkpoints.rmdir()
     with contextlib.suppress(OSError):
         folder.path.rmdir()
+        if folder.path.parent == RUNS:
+            RUNS.rmdir()  # unless there are other runs
 
 
 def same_hashes(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:

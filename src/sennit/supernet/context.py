@@ -72,7 +72,8 @@ def set_kernel_flags(precision: str, *, deterministic: bool = True) -> None:
     Memory that an operator leaves unwritten is not filled: no result may depend on it, and filling costs time.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    # as use_deterministic_algorithms, which also imports torch's compiler (two seconds)
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False

@@ -5,7 +5,12 @@ dil{k}          depthwise with dilation 2            conv{k}     standard convol
 conv1x{k}_{k}x1 factorised convolution               gconv{k}    4 groups
 bneck{k}        bottleneck                           avg{k}, max{k}  pooling, then 1×1
 mb{e}k{k}       inverted residual, expansion e       identity    the mean of both inputs
-..._se          the same with squeeze-and-excite     se          squeeze-and-excite alone
+up{k}           transposed to twice the size, back   se          squeeze-and-excite alone
+..._se          the same, then squeeze-and-excite    ..._drop    the same, then dropout
+..._last        the same in channels-last memory
+
+The first 12 hold one of everything that could make bits depend on a placement: BatchNorm, dropout, a
+transposed convolution, strides that a layer leaves behind.
 """
 
 from __future__ import annotations
@@ -13,20 +18,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
+from sennit.errors import SpaceError
 from sennit.space.ready.cv import operators as op
 
 NAMES = (
-    "sep3 sep5 sep7 dil3 dil5 conv1x7_7x1 avg3 max3 mb3k3 mb6k5 mb3k5_se identity "
-    "conv1 conv3 dw3 dw5 conv1x3_3x1 avg5 max5 mb3k5 mb3k7 mb6k3 mb6k7 mb3k3_se "
-    "dil7 conv5 dw7 conv1x5_5x1 mb3k7_se mb6k3_se mb6k5_se mb6k7_se "
-    "sep3_se sep5_se sep7_se dil3_se dil5_se dil7_se "
-    "bneck3 bneck5 bneck7 bneck3_se bneck5_se bneck7_se gconv3 gconv5 conv3_se se"
+    "sep3 sep5_drop dil3 conv1x7_7x1 avg3 max3 mb3k3 mb6k5 mb3k5_se up3 conv3_last identity "
+    "sep5 sep7 dil5 conv1 conv3 dw3 conv1x3_3x1 avg5 max5 mb3k5 mb6k3 mb3k3_se "
+    "dw5 dw7 dil7 conv5 conv1x5_5x1 mb3k7 mb6k7 mb3k7_se mb6k3_se mb6k5_se mb6k7_se "
+    "sep3_se sep5_se sep7_se dil3_se dil5_se "
+    "bneck3 bneck5 bneck3_se bneck5_se gconv3 gconv5 conv3_se se"
 ).split()
 
 GROUPS = 4
 """Of `gconv`; channels divide by it."""
+
+DROPOUT = 0.1
+"""Of `..._drop`."""
 
 Maker = Callable[[int, int, int, int], nn.Module]
 """(inputs, outputs, stride, kernel) to an operator."""
@@ -40,24 +50,31 @@ FAMILIES: dict[str, Maker] = {
     "bneck": op.bottleneck,
     "avg": lambda i, o, s, k: op.pool(i, o, s, k, "avg"),
     "max": lambda i, o, s, k: op.pool(i, o, s, k, "max"),
+    "up": op.transposed,
 }
+"""What stands before the kernel size in a name, to what makes it."""
+
+VARIANTS: dict[str, Callable[[nn.Module, int], nn.Module]] = {
+    "se": lambda made, channels: nn.Sequential(made, op.SqueezeExcite(channels)),
+    "drop": lambda made, channels: nn.Sequential(made, nn.Dropout(DROPOUT)),
+    "last": lambda made, channels: op.ChannelsLast(made),
+}
+"""(operator, its channels) to another operator."""
 
 
 def operator(name: str, inputs: int, outputs: int, stride: int) -> nn.Module:
     """The operator called `name`; all but "identity"."""
-    kind = name.removesuffix("_se")
-    squeeze = name.endswith("_se")
     if name == "se":
         return op.gate(inputs, outputs, stride)
+    kind, _, variant = name.partition("_") if not name.startswith("conv1x") else (name, "", "")
     if match := re.fullmatch(r"mb(\d)k(\d)", kind):
-        return op.inverted(inputs, outputs, stride, int(match[2]), int(match[1]), squeeze)
+        return op.inverted(inputs, outputs, stride, int(match[2]), int(match[1]), variant == "se")
     if match := re.fullmatch(r"conv1x(\d)_\1x1", kind):
-        made: nn.Module = op.factorised(inputs, outputs, stride, int(match[1]))
-    else:
-        match = re.fullmatch(r"([a-z]+)(\d)", kind)
-        assert match is not None, name
-        made = FAMILIES[match[1]](inputs, outputs, stride, int(match[2]))
-    return nn.Sequential(made, op.SqueezeExcite(outputs)) if squeeze else made
+        return op.factorised(inputs, outputs, stride, int(match[1]))
+    match = re.fullmatch(r"([a-z]+)(\d)", kind)
+    assert match is not None, name
+    made = FAMILIES[match[1]](inputs, outputs, stride, int(match[2]))
+    return VARIANTS[variant](made, outputs) if variant else made
 
 
 class Cell(nn.Module):
@@ -68,7 +85,9 @@ class Cell(nn.Module):
         self.operator = made
 
     def forward(self, x: Tensor, older: Tensor) -> Tensor:
-        """Both (rows, channels, h, w)."""
+        """Both (rows, channels, h, w), and so is the result."""
+        if x.device.type == "meta":
+            return torch.empty_like(x)
         return self.operator(x) + older
 
 
@@ -88,6 +107,14 @@ class Reduction(nn.Module):
         self.older = op.Shrink(inputs, outputs)
 
     def forward(self, x: Tensor, older: Tensor) -> Tensor:
+        """Both (rows, channels, h, w), the result (rows, 2 × channels, h / 2, w / 2)."""
+        if x.device.type == "meta":
+            rows, channels, high, wide = x.shape
+            if high % 2 or wide % 2:
+                raise SpaceError(
+                    f"height and width of the images must divide by 4; here {high}×{wide} is halved"
+                )
+            return x.new_empty(rows, 2 * channels, high // 2, wide // 2)
         return self.operator(x) + self.older(older)
 
 

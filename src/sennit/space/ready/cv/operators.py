@@ -64,6 +64,17 @@ def bottleneck(inputs: int, outputs: int, stride: int, kernel: int) -> nn.Sequen
     )
 
 
+def transposed(inputs: int, outputs: int, stride: int, kernel: int) -> nn.Sequential:
+    """To twice the size in half of the channels by a transposed convolution, and back by a strided one."""
+    inner = max(1, inputs // 2)
+    return nn.Sequential(
+        nn.ReLU(),
+        nn.ConvTranspose2d(inputs, inner, 2, stride=2, bias=False),
+        nn.BatchNorm2d(inner),
+        plain(inner, outputs, 2 * stride, kernel),
+    )
+
+
 def pool(inputs: int, outputs: int, stride: int, kernel: int, kind: str) -> nn.Sequential:
     """The mean ("avg") or maximum ("max") of k×k places, then a 1×1 convolution."""
     taken = nn.AvgPool2d if kind == "avg" else nn.MaxPool2d
@@ -102,6 +113,17 @@ class SqueezeExcite(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.excite(F.relu(self.squeeze(x.mean((2, 3))))))
         return x * gate[:, :, None, None]
+
+
+class ChannelsLast(nn.Module):
+    """`operator` on channels-last memory, which its result keeps."""
+
+    def __init__(self, operator: nn.Module) -> None:
+        super().__init__()
+        self.operator = operator
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.operator(x.to(memory_format=torch.channels_last))
 
 
 def gate(inputs: int, outputs: int, stride: int) -> nn.Sequential:

@@ -9,8 +9,8 @@ _res        x + f(x)                no norm
 What is padding, a candidate works out from the source tokens: they are an input of the network, which every
 worker has, where a mask would have to travel from block to block.
 
-On device `meta`, where a space is recorded for its shapes, a candidate only says that it keeps the shape: torch
-works out LayerNorm and others in Python there, at milliseconds each, and nlp.c0 has 4,608 candidates.
+On device `meta`, where a space is recorded for its shapes, a candidate only says that it keeps the shape:
+torch works out LayerNorm and others in Python there, at milliseconds each, and nlp.c0 has 4,608 candidates.
 """
 
 from __future__ import annotations
