@@ -56,11 +56,16 @@ class Uninitialised(Net):
         return super().forward(x * self.scale)
 
 
-class Cumulative(nn.Module):
-    """torch has no deterministic kernel for the gradient of this indexing."""
+class Put(nn.Module):
+    """torch has no deterministic kernel for this."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.interpolate(x[:, None, :], scale_factor=2.0, mode="linear")[:, 0, ::2]
+        return x.clone().put_(torch.zeros(1, dtype=torch.long, device=x.device), x.sum()[None])
+
+
+class Nondeterministic(Net):
+    def __init__(self) -> None:
+        super().__init__(Put())
 
 
 class ThirdFails(nn.Module):

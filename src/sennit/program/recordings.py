@@ -214,7 +214,7 @@ def _merge_flags(recorded: Any, known: Any) -> Any:
 
 def _merge(one: Any, two: Any, *, own: bool) -> Any:
     """`one` with flags that differ in `two` made mode-dependent; `own`: whether `one` is the training mode's."""
-    if isinstance(one, bool) and isinstance(two, bool) and one is not two:
+    if type(one) is type(two) is bool and one is not two:
         return ModeConst(one if own else two)
     if type(one) is type(two) and isinstance(one, tuple | list) and len(one) == len(two):
         return type(one)(_merge(a, b, own=own) for a, b in zip(one, two, strict=True))

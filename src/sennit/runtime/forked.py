@@ -34,7 +34,13 @@ def fork() -> int:
 
 
 def in_child(function: Callable[[], T]) -> T:
-    """The result of `function()`, or the exception it raised, from a forked process."""
+    """The result of `function()`, or the exception it raised, from a forked process.
+
+    In a process that has started CUDA it is called right here: a child could not use the GPU, and there is
+    nothing left to keep clean.
+    """
+    if torch.cuda.is_initialized():
+        return function()
     reading, writing = os.pipe()
     pid = fork()
     if not pid:

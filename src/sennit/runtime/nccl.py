@@ -37,7 +37,7 @@ class NcclChannel:
         self.edges: dict[tuple[int, int], Any] = {}
         if world > 1:
             store = dist.FileStore(str(rendezvous), world)
-            dist.init_process_group("nccl", store=store, rank=rank, world_size=world, device_id=device)
+            dist.init_process_group("nccl", store=store, rank=rank, world_size=world)
             for a in range(world):
                 for b in range(world):
                     if a != b:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sennit.errors import UserError
@@ -96,6 +97,11 @@ class Pipeline:
     def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment:
         """Let the workers finish all subnets below `limit`; starts them if need be."""
         if not self.started:
+            if self.placement.device == "cuda" and torch.cuda.is_initialized():
+                raise UserError(
+                    "this process has started CUDA already, so it cannot fork workers that use it; start the "
+                    "pipeline before anything else touches the GPU, or in a process of its own"
+                )
             self.started = True
             self.crew.start()
         return self.crew.run_to(limit, interrupted)

@@ -165,13 +165,7 @@ class LossLog:
 
     def write(self, seq_id: int, arch: Mapping[str, Any], loss: float, **more: Any) -> None:
         """Append a line. `more`: further keys, for instance scores of an evaluation."""
-        try:
-            self._file.write(
-                msgspec.json.encode({"seq_id": seq_id, "arch": arch, "loss": loss, **more}) + b"\n"
-            )
-            self._file.flush()
-        except OSError as error:
-            raise _no_room(self.path, error) from error
+        self.note({"seq_id": seq_id, "arch": arch, "loss": loss, **more})
 
     def note(self, content: Mapping[str, Any]) -> None:
         """Append a line about something else than a subnet's loss, for instance an evaluation."""

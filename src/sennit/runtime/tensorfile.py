@@ -85,7 +85,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
 def raw_bytes(tensor: Tensor) -> memoryview:
     """The elements of a non-empty tensor in row-major order, without a copy where they lie so already."""
     data = tensor.detach().to("cpu").contiguous()
-    return memoryview(data.reshape(-1).view(torch.uint8).numpy())
+    return data.reshape(-1).view(torch.uint8).numpy().data
 
 
 class TensorFile(Mapping[str, Tensor]):

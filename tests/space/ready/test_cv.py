@@ -70,21 +70,20 @@ def test_candidates_are_distinct(reduces: bool) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduces", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_what_a_cell_says_without_data_is_what_it_returns(name: str, reduces: bool, device: str) -> None:
+def test_what_a_cell_says_without_data_is_what_it_returns(reduces: bool, device: str) -> None:
     torch.manual_seed(0)
-    cell = candidate(name, 8, reduces).to(device)
-    x, older = (torch.randn(3, 8, SIZE, SIZE, device=device, requires_grad=True) for _ in range(2))
-    entered = x + 0, older + 0
-    versions = [t._version for t in entered]
-    out = cell(*entered)
-    assert [t._version for t in entered] == versions
-    with torch.device("meta"):
-        said = candidate(name, 8, reduces)(*(torch.empty(3, 8, SIZE, SIZE) for _ in range(2)))
-    assert (out.shape, out.dtype) == (said.shape, said.dtype)
-    out.square().sum().backward()
-    leaves = [x, older, *cell.parameters()]
-    assert all(t.grad is not None and bool(t.grad.isfinite().all()) for t in leaves)
+    for name in NAMES:
+        cell = candidate(name, 8, reduces).to(device)
+        x, older = (torch.randn(3, 8, SIZE, SIZE, device=device, requires_grad=True) for _ in range(2))
+        entered = x + 0, older + 0
+        versions = [t._version for t in entered]
+        out = cell(*entered)
+        assert [t._version for t in entered] == versions, name
+        said = candidate(name, 8, reduces)(*(t.detach().to("meta") for t in entered))
+        assert (out.shape, out.dtype) == (said.shape, said.dtype), name
+        out.square().sum().backward()
+        leaves = [x, older, *cell.parameters()]
+        assert all(t.grad is not None and bool(t.grad.isfinite().all()) for t in leaves), name
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -110,8 +109,6 @@ def test_outputs_are_read_by_the_two_next_blocks() -> None:
     reductions = (10, 21)
     for i, step in enumerate(blocks[:-1]):
         later = [f"blocks.{j}" for j in (i + 1, i + 2) if j < 32]
-        if i in reductions:  # what came before is of another size, so the next block gets this output twice
-            later = later[:1] + later[1:]
         if i + 1 in reductions:  # the block after next follows a reduction and gets that twice
             later = later[:1]
         expected = ["head"] if i == 31 else later

@@ -56,8 +56,12 @@ def hashes(recipe: Recipe, out: Path, engine: Any, workers: int = 1) -> list[Any
 
 def test_workers_give_the_bits_of_the_plain_loop(tmp_path: Path) -> None:
     changes = {
-        "batch_size": 12, "steps": 6, "space_args": {"width": 8}, "data_args": {"limit": 100}, "evaluate": {"every": 0}
-    }  # fmt: skip
+        "batch_size": 12,
+        "steps": 6,
+        "space_args": {"width": 8},
+        "data_args": {"limit": 100},
+        "evaluate": {"every": 0},
+    }
     recipe = Recipe.from_dict({**read_recipe(RECIPE).to_dict(), **changes}, str(RECIPE.parent))
     plain = hashes(recipe, tmp_path / "plain", "plain")
     assert hashes(recipe, tmp_path / "two", "pipeline", workers=2) == plain

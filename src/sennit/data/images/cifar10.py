@@ -27,9 +27,9 @@ STD = (63.0, 62.1, 66.7)
 FILE = "cifar10_jpeg.npz"
 """Name in the data folder."""
 
-MISSING = """CIFAR-10 comes without a licence, so it is not fetched: put cifar10_jpeg.npz into the data folder ($SENNIT_DATA),
-or give data_args path. The file has the arrays train_bytes, train_offsets, train_labels, test_bytes, test_offsets and
-test_labels; image i is the JPEG file bytes[offsets[i]:offsets[i + 1]]"""
+MISSING = """CIFAR-10 comes without a licence, so it is not fetched: put cifar10_jpeg.npz into the data folder
+($SENNIT_DATA), or give data_args path. The file has the arrays train_bytes, train_offsets, train_labels,
+test_bytes, test_offsets and test_labels; image i is the JPEG file bytes[offsets[i]:offsets[i + 1]]"""
 
 
 def cifar10_images(

@@ -86,7 +86,7 @@ class Mnist5k(ModelSpace):
         dropout: of whole channels, in `conv`.
     """
 
-    def __init__(self, width: int = 32, blocks: int = 8, dropout: float = 0.1) -> None:
+    def __init__(self, width: int = 16, blocks: int = 8, dropout: float = 0.1) -> None:
         super().__init__()
         self.stem = Stem(width)
         self.blocks = nn.Sequential(

@@ -12,7 +12,7 @@ in all but one of a thousand cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import nn
 
@@ -67,6 +67,6 @@ def candidate(name: str, d: int, causal: bool, dropout: float) -> Candidate:
     return CrossCandidate(CrossAttention(d, int(heads), dropout), variant, d, dropout, own)
 
 
-def names(kinds: list[str], candidates: int) -> list[str]:
+def names(kinds: Sequence[str], candidates: int) -> list[str]:
     """Names of the candidates of a block: every kind in the first `candidates` / 24 variants."""
     return [kind + variant for variant in VARIANTS[: candidates // KINDS] for kind in kinds]
