@@ -30,7 +30,7 @@ class Case:
 
 REFUSED = [
     Case("unknown key", ("'micro_batch'", "= 2", "did you mean 'micro_batches'"), {"micro_batch": 2}),
-    Case("wrong type", ("steps", "'ten'", "int"), {"steps": "ten"}),
+    Case("wrong type", ("steps", "'ten'", "whole number"), {"steps": "ten"}),
     Case("impossible value", ("micro_batches", "at least 1", "0"), {"micro_batches": 0}),
     Case("unknown space", ("space", "'digitz'", "file.py:Name"), {"space": "digitz"}),
     Case("no such class", ("'hostile.py:Nett'", "has no 'Nett'"), {"space": "hostile.py:Nett"}),
@@ -141,7 +141,9 @@ def test_foreign_checkpoint(run: Path) -> None:
 
 def test_export_of_an_arch_that_is_none(run: Path) -> None:
     (run / "arch.json").write_text('{"blocks.0": 7, "blocks.1": 0}')
-    sennit(run, "export", "out", "--arch", "arch.json", "--to", "e").refused(2, "blocks.0", "7", "legal: 0, 1")
+    sennit(run, "export", "out", "--arch", "arch.json", "--to", "e").refused(
+        2, "blocks.0", "7", "legal: 0, 1"
+    )
     assert not (run / "e").exists()
 
 
@@ -188,7 +190,9 @@ def test_run_folder_in_use(tmp_path: Path) -> None:
     write_recipe(tmp_path, space="hostile.py:SlowNet", steps=100000)
     first = Running(tmp_path, "train", "r.toml", "--out", "out")
     first.until(lambda: subnets(tmp_path / "out") > 3)
-    sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").refused(2, "in use", f"process {first.process.pid}")
+    sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").refused(
+        2, "in use", f"process {first.process.pid}"
+    )
     first.process.terminate()
     first.wait().refused(130, "stopped after", "--resume")
     assert is_free(tmp_path / "out")

@@ -29,7 +29,7 @@ _HOME = {
     "state_hash": "sennit.supernet.hashes",
     "keyed_rng": "sennit.supernet.task",
 }
-"""Module of each public name. They are imported when first used, because importing torch takes two seconds and
+"""Module of each public name. They are imported when first used, because importing torch takes two seconds, and
 `sennit --help` needs none of it."""
 
 

@@ -12,7 +12,11 @@ import sennit as sn
 class Mlp(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.up, self.down, self.drop = nn.Linear(width, 2 * width), nn.Linear(2 * width, width), nn.Dropout(0.1)
+        self.up, self.down, self.drop = (
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+            nn.Dropout(0.1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.drop(self.down(F.gelu(self.up(x))))
@@ -34,7 +38,10 @@ class Net(sn.ModelSpace):
         super().__init__()
         self.stem = nn.Linear(8, width)
         self.blocks = nn.Sequential(
-            *[sn.LayerChoice({"mlp": Mlp(width), "norm": Norm(width), "id": nn.Identity()}) for _ in range(depth)]
+            *[
+                sn.LayerChoice({"mlp": Mlp(width), "norm": Norm(width), "id": nn.Identity()})
+                for _ in range(depth)
+            ]
         )
         self.head = nn.Linear(width, 4)
 

@@ -12,7 +12,7 @@ from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.errors import UserError
 
-HELP = """Data sets: where they come from, and fetching those that are built from packages of the distribution.
+HELP = """Data sets: where they come from, and how to get those that are built from packages.
 
     sennit data list
     sennit data fetch ende"""

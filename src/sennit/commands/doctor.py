@@ -22,13 +22,15 @@ from sennit.commands.output import Output
 from sennit.commands.recorded import HASHES
 from sennit.errors import RunError
 
-HELP = """Can this machine run sennit, and how: versions, processors, memory, GPUs, extras, and a self-test that trains a tiny
-supernet as plain loop and on 1 and 2 workers and compares the hashes. Exit code 1 if something needed is missing.
+HELP = """Can this machine run sennit, and how: versions, processors, memory, GPUs, extras, and a self-test that trains
+a tiny supernet as plain loop and on 1 and 2 workers and compares the hashes. Exit code 1 if it cannot.
 
     sennit doctor"""
 
 EXTRAS = {"data": ("sklearn", "mlxtend"), "mt": ("sentencepiece", "sacrebleu")}
 """Extra to the modules that it brings."""
+
+CORE = ("numpy", "safetensors", "msgspec", "tyro", "rich")
 
 LOADER_MIB = 64
 """Less than this in /dev/shm, the default of containers, is too little for loader processes."""
@@ -59,7 +61,8 @@ class Doctor:
     def run(self, out: Output) -> int:
         """Look at everything, then try it."""
         looks: list[Callable[[], Check]] = [
-            _system, _python, _torch, _processors, _memory, _shared_memory, _gpus, _threads, _extras, _data_folder,
+            _system, _python, _torch, _processors, _memory, _shared_memory, _gpus, _threads, _extras,
+            _data_folder,
         ]  # fmt: skip
         checks = [look() for look in looks]
         out.say("self-test: a tiny supernet as plain loop and on 1 and 2 workers ...")
@@ -70,7 +73,8 @@ class Doctor:
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for check in checks:
-            table.add_row(check.name, check.status, check.found + (f"\n→ {check.advice}" if check.advice else ""))
+            advice = f"\n→ {check.advice}" if check.advice else ""
+            table.add_row(check.name, check.status, check.found + advice)
         verdict = "this machine can run sennit" if good else "this machine cannot run sennit yet: see FAIL"
         out.result({"ok": good, "checks": [asdict(check) for check in checks]}, table, verdict)
         return 0 if good else 1
@@ -79,13 +83,15 @@ class Doctor:
 def _system() -> Check:
     found = f"{platform.system()} {platform.release()} {platform.machine()}"
     good = sys.platform == "linux"
-    return Check("system", "ok" if good else "FAIL", found, "" if good else "sennit needs Linux: fork, flock, prctl")
+    advice = "" if good else "sennit needs Linux: fork, flock, prctl"
+    return Check("system", "ok" if good else "FAIL", found, advice)
 
 
 def _python() -> Check:
     good = sys.version_info[:2] >= MINIMUM[0]
     advice = "" if good else f"needs Python {MINIMUM[0][0]}.{MINIMUM[0][1]} or newer"
-    return Check("python", "ok" if good else "FAIL", f"{platform.python_version()} ({sys.executable})", advice)
+    found = f"{platform.python_version()} ({sys.executable})"
+    return Check("python", "ok" if good else "FAIL", found, advice)
 
 
 def _torch() -> Check:
@@ -104,7 +110,8 @@ def _processors() -> Check:
     limit = int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdecimal() else allowed
     most = max(1, int(min(allowed, limit)))
     limited = f", limited to {limit:.1f}" if limit < allowed else ""
-    return Check("processors", "ok", f"{allowed}{limited}", f"up to --workers {most} on the CPU, one thread each")
+    advice = f"up to --workers {most} on the CPU, one thread each"
+    return Check("processors", "ok", f"{allowed}{limited}", advice)
 
 
 def _memory() -> Check:
@@ -119,7 +126,8 @@ def _shared_memory() -> Check:
     try:
         free = shutil.disk_usage("/dev/shm").free / 2**20
     except OSError as error:
-        return Check("shared memory", "note", f"/dev/shm: {error.strerror}", "do without --loaders, or mount it")
+        advice = "do without --loaders, or mount it"
+        return Check("shared memory", "note", f"/dev/shm: {error.strerror}", advice)
     if free > LOADER_MIB:
         return Check("shared memory", "ok", f"{free:.0f} MiB free in /dev/shm")
     advice = "too little for --loaders; workers do not need it (docker run --shm-size 1g)"
@@ -154,7 +162,7 @@ def _extras() -> Check:
         parts.append(f"{extra}: {f'lacks {chr(44).join(lacking)}' if lacking else 'installed'}")
         missing += [extra] if lacking else []
     advice = f"pip install 'sennit[{','.join(missing)}]'" if missing else ""
-    core = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "safetensors", "msgspec", "tyro", "rich"))
+    core = ", ".join(f"{name} {_version(name)}" for name in CORE)
     return Check("packages", "note" if missing else "ok", f"{core}; extras {'; '.join(parts)}", advice)
 
 
@@ -165,7 +173,8 @@ def _data_folder() -> Check:
     there = next(path for path in (root, *root.parents) if path.exists())
     good = os.access(there, os.W_OK)
     advice = "" if good else f"cannot be written; set ${VARIABLE} to a folder that can"
-    return Check("data folder", "ok" if good else "note", f"{root} ({'there' if root.exists() else 'not made yet'})", advice)
+    state = "there" if root.exists() else "not made yet"
+    return Check("data folder", "ok" if good else "note", f"{root} ({state})", advice)
 
 
 def _self_test() -> Check:
@@ -184,9 +193,11 @@ def _self_test() -> Check:
         for workers in (0, 1, 2):
             name = f"{workers} worker(s)" if workers else "plain"
             request = Request(
-                recipe=recipe, placement=Placement(workers=max(workers, 1)), out=Path(temporary) / str(workers),
+                recipe=recipe,
+                placement=Placement(workers=max(workers, 1)),
+                out=Path(temporary) / str(workers),
                 engine="pipeline" if workers else "plain",
-            )  # fmt: skip
+            )
             try:
                 result: dict[str, Any] = in_child(lambda request=request: train(request))
             except (RunError, OSError, RuntimeError) as error:
@@ -196,7 +207,8 @@ def _self_test() -> Check:
     if len({tuple(found) for found in hashes.values()}) > 1:
         shown = ", ".join(f"{name} {found[0][:12]}" for name, found in hashes.items())
         return Check("self-test", "FAIL", f"hashes differ: {shown}", "please report this, with this table")
-    return Check("self-test", "ok", f"plain loop, 1 and 2 workers: equal hashes {hashes['plain'][0][:12]} ({seconds:.1f} s)")
+    found = f"plain loop, 1 and 2 workers: equal hashes {hashes['plain'][0][:12]} ({seconds:.1f} s)"
+    return Check("self-test", "ok", found)
 
 
 def _cgroup(name: str) -> str:

@@ -17,8 +17,8 @@ from sennit.errors import RunError, UserError
 if TYPE_CHECKING:
     from sennit.runtime.load import LoadedRun
 
-HELP = """Writes one network of a trained supernet as a folder that plain PyTorch loads without sennit, and checks that it
-computes and measures the same, bit for bit.
+HELP = """Writes one network of a trained supernet as a folder that plain PyTorch loads without sennit, and checks that
+it computes and measures the same, bit for bit.
 
     sennit export runs/first --to best
     sennit export runs/first --arch mine.json --to mine --retrain 2000"""
@@ -34,7 +34,7 @@ class Export:
     """The folder to make."""
     arch: Annotated[str, arg(metavar="best|FILE")] = "best"
     """best: of the last search in RUN. Or a JSON file: an arch, or an object with the key "arch"."""
-    retrain: Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: inherit weights)")] = None
+    retrain: Annotated[int | None, arg(metavar="STEPS", help_behavior_hint="(default: inherit)")] = None
     """Train this network alone from fresh weights, for so many steps."""
     seed: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: the recipe's)")] = None
     """With --retrain: of weights, data order and random draws."""
@@ -65,7 +65,9 @@ class Export:
                 )
             else:
                 recipe, model = self._retrained(run, arch, device, out)
-                made = export(recipe, model, arch, self.to, evaluation=rule, weights="retrained", device=device)
+                made = export(
+                    recipe, model, arch, self.to, evaluation=rule, weights="retrained", device=device
+                )
         kind = "inherited" if self.retrain is None else "retrained"
         content = {"folder": str(made.folder), "arch": arch, "weights": kind, "metrics": made.metrics}
         figures = ", ".join(f"{name} {value:.6g}" for name, value in made.metrics.items())
@@ -84,7 +86,9 @@ class Export:
         try:
             held = jsonlib.loads(Path(self.arch).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"--arch {self.arch}: cannot be read as a JSON file ({error}); or write --arch best") from error
+            raise UserError(
+                f"--arch {self.arch}: cannot be read as a JSON file ({error}); or write --arch best"
+            ) from error
         arch = held["arch"] if isinstance(held, dict) and isinstance(held.get("arch"), dict) else held
         return run.recipe.built.recordings.structure.canonical(arch), {}, None
 

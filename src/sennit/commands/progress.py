@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -43,7 +43,8 @@ class Meter:
         self, out: Output, label: str, unit: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.out, self.label, self.unit, self.clock = out, label, unit, clock
-        self.live = Live(console=out.people, auto_refresh=False, transient=True) if out.people.is_terminal else None
+        live = Live(console=out.people, auto_refresh=False, transient=True)
+        self.live = live if out.people.is_terminal else None
         self.began: tuple[float, int] | None = None
         self.drawn = clock()
         self.line = ""
@@ -86,7 +87,7 @@ class Meter:
             bar = "━" * full + "─" * (BAR - full) + " "
         return f"{self.label} {bar}{' · '.join(parts)}".lstrip()
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> Self:
         if self.live is not None:
             self.live.start()
         return self
@@ -122,5 +123,6 @@ def duration(seconds: float) -> str:
 def _figures(loss: float, evaluation: dict[str, Any]) -> str:
     parts = [] if math.isnan(loss) else [f"loss {loss:.4g}"]
     if evaluation.get("mean") is not None:
-        parts.append(f"{evaluation.get('metric', 'evaluation')} {evaluation['mean']:.4g} best {evaluation['best']:.4g}")
+        metric = evaluation.get("metric", "evaluation")
+        parts.append(f"{metric} {evaluation['mean']:.4g} best {evaluation['best']:.4g}")
     return " · ".join(parts)

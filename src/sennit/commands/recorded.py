@@ -72,9 +72,13 @@ class Recorded:
         """
         recorded = len(self.lines)
         if not recorded:
-            raise UserError(f"{self.path} has no finished subnet; go on with it first: sennit train ... --resume")
+            raise UserError(
+                f"{self.path} has no finished subnet; go on with it first: sennit train ... --resume"
+            )
         if asked is not None and not 1 <= asked <= recorded:
-            raise UserError(f"{knob} must be between 1 and {recorded}, which {self.path} has recorded, got {asked}")
+            raise UserError(
+                f"{knob} must be between 1 and {recorded}, which {self.path} has recorded, got {asked}"
+            )
         return recorded if asked is None else asked
 
     def result_at(self, steps: int) -> dict[str, Any] | None:
@@ -91,7 +95,9 @@ class Recorded:
         """Why hashes made here need not be those of the run; empty if they must be."""
         from sennit.runtime.fingerprint import different
 
-        reasons = [] if self.run.get("comparable", True) else ["its recipe says allow_nondeterministic = true"]
+        reasons = (
+            [] if self.run.get("comparable", True) else ["its recipe says allow_nondeterministic = true"]
+        )
         return reasons + different(self.run["fingerprint"], fingerprint)
 
     def first_difference(self, lines: list[dict[str, Any]]) -> str | None:
@@ -100,7 +106,9 @@ class Recorded:
             if here["arch"] != there["arch"]:
                 return f"subnet {here['seq_id']} has arch {here['arch']}, recorded is {there['arch']}"
             if here["loss"] != there["loss"]:
-                return f"the loss of subnet {here['seq_id']} is {here['loss']!r}, recorded is {there['loss']!r}"
+                return (
+                    f"the loss of subnet {here['seq_id']} is {here['loss']!r}, recorded is {there['loss']!r}"
+                )
         return None
 
 
@@ -108,7 +116,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     found: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last newline is torn
+    for number, line in enumerate(
+        path.read_bytes().split(b"\n")[:-1], 1
+    ):  # what follows the last newline is torn
         try:
             found.append(json.loads(line))
         except ValueError as error:

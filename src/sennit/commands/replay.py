@@ -32,7 +32,9 @@ def replay(options: Train, out: Output) -> int:
 
     assert options.replay is not None
     if options.probe is None:
-        raise UserError(f"--replay {options.replay} needs --probe FILE, a file.py with a function probe(event)")
+        raise UserError(
+            f"--replay {options.replay} needs --probe FILE, a file.py with a function probe(event)"
+        )
     if options.resume:
         raise UserError("--replay repeats a run from its beginning; leave out --resume")
     file, name = probe_file(options.probe)
@@ -65,8 +67,12 @@ def _recipe(options: Train, recorded: Recorded) -> Recipe:
         given = read_recipe(recipe_file(options.recipe))
         if given.identity() != recipe.identity():
             shown = "; ".join(differences(recipe.to_dict(), given.to_dict()))
-            raise UserError(f"{options.recipe} is not the recipe of {recorded.path} ({shown}); leave out RECIPE")
-    return replace(recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1))
+            raise UserError(
+                f"{options.recipe} is not the recipe of {recorded.path} ({shown}); leave out RECIPE"
+            )
+    return replace(
+        recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1)
+    )
 
 
 def _compare(recorded: Recorded, again: Recorded, result: dict[str, Any], steps: int, out: Output) -> int:

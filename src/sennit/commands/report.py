@@ -124,13 +124,17 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         n = facts["averaged"]
         means = f"means of {n}: {facts['loss_first_mean']:.4g}, {facts['loss_last_mean']:.4g}"
         rows.append(("loss", f"first {facts['loss_first']:.4g}, last {facts['loss_last']:.4g} ({means})"))
-    last = facts["evaluations"][-1] if facts["evaluations"] else {"mean": None}
-    if last["mean"] is not None:
+    last = facts["evaluations"][-1] if facts["evaluations"] else None
+    if last and last["mean"] is not None:
         text = f"after {last['seq_id'] + 1} subnets: {last['metric']} mean {last['mean']:.4g}, best {last['best']:.4g}"
         rows.append(("evaluation", text))
     for search in facts["searches"]:
         best = search["best"]
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in best["metrics"].items()) if best else "nothing yet"
+        metrics = (
+            ", ".join(f"{name} {value:.4g}" for name, value in best["metrics"].items())
+            if best
+            else "nothing yet"
+        )
         rows.append(("search", f"{search['folder']}: {search['evaluations']} networks, best {metrics}"))
     rows.append(("checkpoints", ", ".join(str(int(name)) for name in facts["checkpoints"]) or "none yet"))
     rows += [(key.removesuffix("_sha256"), facts[key] or "") for key in HASHES]

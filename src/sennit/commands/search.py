@@ -47,7 +47,9 @@ class Search:
     """Evaluations, those of earlier calls included."""
     seed: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: the recipe's)")] = None
     """Of the strategy's draws."""
-    objective: Annotated[str | None, arg(metavar="M", help_behavior_hint="(default: accuracy, else loss)")] = None
+    objective: Annotated[
+        str | None, arg(metavar="M", help_behavior_hint="(default: accuracy, else loss)")
+    ] = None
     """A metric, or max:NAME or min:NAME."""
     max_parameters: Annotated[int | None, arg(metavar="X", help_behavior_hint="(default: no limit)")] = None
     """Leave out networks with more parameters."""

@@ -47,6 +47,8 @@ class Space:
         for label, site in list(sites.items())[:MOST_CHOICES]:
             table.add_row(label, str(len(site.choice.options())), site.choice.legal())
         more = [f"... {len(sites) - MOST_CHOICES} more choices"] if len(sites) > MOST_CHOICES else []
-        choices = {label: [site.choice.encode(o) for o in site.choice.options()] for label, site in sites.items()}
+        choices = {
+            label: [site.choice.encode(o) for o in site.choice.options()] for label, site in sites.items()
+        }
         out.result({**asdict(report), "choices": choices}, *report.lines(), table, *more)
         return 0

@@ -68,7 +68,9 @@ class Train:
 
             return replay(self, out)
         if self.probe is not None:
-            raise UserError(f"--probe {self.probe} watches the repetition of a run; name that with --replay RUN")
+            raise UserError(
+                f"--probe {self.probe} watches the repetition of a run; name that with --replay RUN"
+            )
         if self.recipe is None:
             raise UserError("RECIPE is missing: give a recipe file, as in `sennit train recipes/digits.toml`")
         from sennit.recipe import read_recipe, use_recipe

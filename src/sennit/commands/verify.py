@@ -87,7 +87,9 @@ class Verify:
                 rows.append(_fresh_row(request, f"{number}/{len(counts)}", out))
         _compare(rows, comparable=not reasons)
         equal = not any(row.different or row.n_violations for row in rows)
-        out.result(_content(recorded, steps, rows, reasons, equal), *_shown(recorded, steps, rows, reasons, equal))
+        out.result(
+            _content(recorded, steps, rows, reasons, equal), *_shown(recorded, steps, rows, reasons, equal)
+        )
         return 0 if equal else 1
 
     def _counts(self, recipe: Recipe, out: Output) -> list[int]:
@@ -105,7 +107,9 @@ class Verify:
             counts = [n for n in counts if n <= most]
             out.say(f"the space has {most} blocks, so at most {most} workers")
         if max(counts) > most:
-            raise UserError(f"--workers {self.workers}: the space has only {most} blocks to place; use at most {most}")
+            raise UserError(
+                f"--workers {self.workers}: the space has only {most} blocks to place; use at most {most}"
+            )
         return counts
 
 
@@ -115,7 +119,9 @@ def _quick(recipe: Recipe) -> Recipe:
 
     from sennit.recipe import CheckpointRule, EvaluateRule
 
-    return replace(recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1))
+    return replace(
+        recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1)
+    )
 
 
 def _request(recipe: Recipe, workers: int, device: str, steps: int, folder: Path) -> Request:
@@ -135,7 +141,9 @@ def _name(request: Request) -> str:
 
 def _recorded_row(recorded: Recorded, steps: int) -> Row:
     result = recorded.result_at(steps)
-    hashes = {key: result[key] for key in HASHES} if result else {"losses_sha256": recorded.losses_sha256(steps)}
+    hashes = (
+        {key: result[key] for key in HASHES} if result else {"losses_sha256": recorded.losses_sha256(steps)}
+    )
     row = Row("recorded", recorded.run["placement"]["workers"], hashes, None)
     if result is not None:  # the log of a run that did not end well stops somewhere
         _check_log(row, recorded.path, recorded.run, steps)
@@ -199,7 +207,9 @@ def _compare(rows: list[Row], *, comparable: bool) -> None:
         recorded.different = [key for key, value in recorded.hashes.items() if value != plain.hashes[key]]
 
 
-def _content(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool) -> dict[str, Any]:
+def _content(
+    recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool
+) -> dict[str, Any]:
     return {
         "run": str(recorded.path), "steps": steps, "equal": equal, "comparable": not reasons, "reasons": reasons,
         "runs": [
@@ -224,7 +234,9 @@ def _shown(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], 
         table.add_row(row.name, *hashes, log, "" if row.seconds is None else f"{row.seconds:.1f}")
     lines = [f"{row.name}: {text}" for row in rows for text in row.violations]
     if reasons:
-        lines.append(f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared.")
+        lines.append(
+            f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared."
+        )
     lines.append("all equal" if equal else "NOT equal: what differs from the plain loop is marked with !=")
     return [table, *lines]
 

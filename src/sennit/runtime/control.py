@@ -17,7 +17,15 @@ _CHUNK = 1 << 18
 
 
 class PeerGone(ConnectionError):
-    """The other end has closed: that process has ended."""
+    """The other end has closed: that process has ended.
+
+    Attributes:
+        peer: its name.
+    """
+
+    def __init__(self, peer: str) -> None:
+        super().__init__(f"{peer} has ended")
+        self.peer = peer
 
 
 class Line:

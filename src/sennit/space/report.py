@@ -62,8 +62,14 @@ class SpaceReport:
         """For people."""
         low, high = self.parameters
         bound = "" if self.exact else "at least / at most "
-        size = "more networks than can be counted" if self.networks is None else f"{_count(self.networks)} networks"
-        named = ", ".join(self.always[:4]) + (f" and {len(self.always) - 4} more" if len(self.always) > 4 else "")
+        size = (
+            "more networks than can be counted"
+            if self.networks is None
+            else f"{_count(self.networks)} networks"
+        )
+        named = ", ".join(self.always[:4]) + (
+            f" and {len(self.always) - 4} more" if len(self.always) > 4 else ""
+        )
         return [
             f"space: {size} in {self.blocks} blocks; supernet {_count(self.all_parameters)} parameters, "
             f"{_bytes(self.all_nbytes)}",
@@ -90,10 +96,13 @@ def space_report(built: Built) -> SpaceReport:
 
     structure = built.recordings.structure
     tensors = _parameters(built.skeleton)
-    used = {name for arch in structure.covering() for step in built.program(arch).steps for name in step.params}
-    storages = {name: _storage(built.skeleton, name, tensor, paths) for name, (tensor, paths) in tensors.items()}
-    living = {name: storage for name, storage in storages.items() if name in used}
-    parameters, nbytes, exact = _extremes(built, structure, living)
+    used = {
+        name for arch in structure.covering() for step in built.program(arch).steps for name in step.params
+    }
+    storages = {
+        name: _storage(built.skeleton, name, tensor, paths) for name, (tensor, paths) in tensors.items()
+    }
+    parameters, nbytes, exact = _extremes(built, structure, storages, used)
     always = tuple(sorted(built.always[0]))
     shared_names = [n for group in always for n in built.groups.by_name[group].names]
     n, size = (sum(getattr(storages[name], key) for name in shared_names) for key in ("numel", "nbytes"))
@@ -122,36 +131,51 @@ def _storage(root: nn.Module, name: str, tensor: Tensor, paths: list[str]) -> _S
     return _Storage(tensor.numel(), tensor.numel() * tensor.element_size(), places)
 
 
-def _extremes(built: Built, structure: Structure, living: dict[str, _Storage]) -> tuple[Range, Range, bool]:
-    """Parameters and bytes of the smallest and largest network, and whether these are exact."""
+def _extremes(
+    built: Built, structure: Structure, storages: dict[str, _Storage], used: set[str]
+) -> tuple[Range, Range, bool]:
+    """Parameters and bytes of the smallest and largest network, and whether these are exact.
+
+    Args:
+        used: names of the storages that the covering archs read; a module that nobody calls is in none.
+    """
+    living = {name: storage for name, storage in storages.items() if name in used}
     tree = all(len(set(site.conditions)) == 1 for site in structure.sites.values())
     tree = tree and all(len(storage.places) == 1 for storage in living.values())
     tree = tree and not any(
         isinstance(s.choice, InputChoice) and len(s.choice.options()) > 1 for s in structure.sites.values()
     )
     if tree and all(_expected(built, structure, living, arch) for arch in structure.covering()):
-        found = [_tree(structure, living.values(), key, pick) for key in ("numel", "nbytes") for pick in (min, max)]
+        found = [
+            _tree(structure, living.values(), key, pick) for key in ("numel", "nbytes") for pick in (min, max)
+        ]
         return (found[0], found[1]), (found[2], found[3]), True
     size = structure.size()
     if size is not None and size <= SMALL:
-        counts = [[_of(built, living, arch, key) for key in ("numel", "nbytes")] for arch in structure.enumerate()]
+        counts = [
+            [_of(built, storages, arch, key) for key in ("numel", "nbytes")] for arch in structure.enumerate()
+        ]
         n, b = zip(*counts, strict=True)
         return (min(n), max(n)), (min(b), max(b)), True
     always = [n for group in built.always[0] for n in built.groups.by_name[group].names]
-    loose = [s if len(s.places) == 1 else _Storage(s.numel, s.nbytes, frozenset({()})) for s in living.values()]
+    loose = [
+        s if len(s.places) == 1 else _Storage(s.numel, s.nbytes, frozenset({()})) for s in storages.values()
+    ]
     ranges = [
-        (sum(getattr(living[n], key) for n in always if n in living), _tree(structure, loose, key, max))
+        (sum(getattr(storages[n], key) for n in always), _tree(structure, loose, key, max))
         for key in ("numel", "nbytes")
     ]
     return ranges[0], ranges[1], False
 
 
-def _of(built: Built, living: dict[str, _Storage], arch: dict[str, object], key: str) -> int:
+def _of(built: Built, storages: dict[str, _Storage], arch: dict[str, object], key: str) -> int:
     names = {name for step in built.program(arch).steps for name in step.params}
-    return sum(getattr(living[name], key) for name in names)
+    return sum(getattr(storages[name], key) for name in names)
 
 
-def _expected(built: Built, structure: Structure, living: dict[str, _Storage], arch: dict[str, object]) -> bool:
+def _expected(
+    built: Built, structure: Structure, living: dict[str, _Storage], arch: dict[str, object]
+) -> bool:
     """Whether the network reads just what stands under its choices: none of its layers goes unused."""
     options = structure.parse(arch)
     wanted = sum(s.numel for s in living.values() if any(_holds(place, options) for place in s.places))
@@ -191,7 +215,9 @@ def _tree(
 
 def _policy(kind: str, lag: int, always: tuple[str, ...], nbytes: int) -> str:
     if not always:
-        return "no layer is in every network, so subnets wait for each other only where they share a candidate"
+        return (
+            "no layer is in every network, so subnets wait for each other only where they share a candidate"
+        )
     if kind == "delayed":
         extra = (lag - 1) * nbytes + lag * nbytes
         return f"these layers are read {lag} subnets late; {lag} versions and gradients are kept, {_bytes(extra)} more"

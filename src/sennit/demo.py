@@ -1,0 +1,143 @@
+"""`make demo`: from a search space to a trained, searched, exported network, with the commands that a user types.
+
+    train on 2 workers ─▶ train on 1 worker ─▶ same hash? ─▶ search ─▶ retrain ─▶ export ─▶ load in plain PyTorch
+
+Prints what it did, what came out and how long it took. Exits 1 if the hashes differ or the accuracy that was
+exported is not the one that plain PyTorch computes.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+RECIPE = Path("recipes/digits.toml")
+FOLDER = Path("runs/demo")
+EVALUATIONS = 200
+RETRAIN_STEPS = 400
+SEEDS = 5
+RANDOM_ARCHS = 20
+HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
+
+PLAIN_PYTORCH = """
+import sys, torch
+sys.modules["sennit"] = None  # whatever is installed: it cannot be imported here
+torch.set_num_threads(1)
+network = torch.export.load(sys.argv[1]).module()
+x, y = torch.load(sys.argv[2])
+with torch.no_grad():
+    print(sum(int((network(part).argmax(1) == truth).sum()) for part, truth in zip(x, y)) / sum(map(len, y)))
+"""
+
+
+def main() -> int:
+    """Run the demo in the root of the repository."""
+    say = Console(width=110, highlight=False).print
+    if not RECIPE.is_file():
+        say(f"the demo runs in the root of the repository: there is no {RECIPE} here")
+        return 2
+    begin = time.time()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    two = _sennit(say, "train", str(RECIPE), "--workers", "2", "--out", str(FOLDER / "two"))
+    one = _sennit(say, "train", str(RECIPE), "--workers", "1", "--out", str(FOLDER / "one"))
+    equal = all(two[h] == one[h] for h in HASHES)
+    say(f"  {two['steps']} subnets; weights {two['weights_sha256'][:16]} on 2 workers, {one['weights_sha256'][:16]} on 1:")
+    say(f"  hashes of weights, optimizer and losses {'are equal' if equal else 'DIFFER'}\n")
+
+    best = _sennit(say, "search", str(FOLDER / "two"), "--budget", str(EVALUATIONS))["best"]
+    say(f"  best of {EVALUATIONS}: {best['arch']}")
+    say(f"  with the supernet's weights: held-out accuracy {best['metrics']['accuracy']:.4f}\n")
+
+    say(f"[bold]retrain[/bold] the best network with {SEEDS} seeds, and {RANDOM_ARCHS} random networks once each")
+    found, others = _retrained(best["arch"])
+    mean, median = statistics.mean(found), statistics.median(others)
+    say(f"  test accuracy of the best network: {mean:.4f} (mean of {SEEDS}: {', '.join(f'{a:.4f}' for a in found)})")
+    say(f"  test accuracy of random networks:  {median:.4f} (median of {RANDOM_ARCHS}, best {max(others):.4f})\n")
+
+    exported = FOLDER / "network"
+    made = _sennit(say, "export", str(FOLDER / "two"), "--to", str(exported))
+    accuracy, rows = _in_plain_pytorch(exported)
+    same = accuracy == made["metrics"]["accuracy"]
+    say(f"  {exported}: accuracy {made['metrics']['accuracy']!r} as exported, {accuracy!r} in plain PyTorch on {rows} images:")
+    say(f"  {'the same bits' if same else 'NOT THE SAME'}\n")
+
+    seconds = time.time() - begin
+    say(f"[bold]done[/bold] in {seconds:.0f} s; look at `sennit report {FOLDER / 'two'}`")
+    figures = {
+        "equal_hashes": equal, "weights_sha256": two["weights_sha256"], "accuracy_retrained": mean,
+        "accuracy_random_median": median, "export_equal": same, "seconds": seconds,
+    }  # fmt: skip
+    (FOLDER / "demo.json").write_text(json.dumps(figures, indent=1) + "\n")
+    return 0 if equal and same else 1
+
+
+def _sennit(say: Any, *arguments: str) -> dict[str, Any]:
+    """Run a sennit command as a user would, and return its JSON."""
+    say(f"[bold]sennit {' '.join(arguments)}[/bold]")
+    begin = time.time()
+    done = subprocess.run(
+        [sys.executable, "-m", "sennit", *arguments, "--json"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"sennit {arguments[0]} failed with exit code {done.returncode}: {done.stdout[:2000]}")
+    say(f"  {time.time() - begin:.0f} s")
+    return json.loads(done.stdout)
+
+
+def _retrained(best: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Test accuracies of the best arch (one per seed) and of random archs, trained alone on train + valid."""
+    from sennit.recipe import read_recipe
+    from sennit.supernet.samplers import Uniform
+
+    sampler = Uniform(read_recipe(RECIPE).built.recordings.structure, 1)
+    jobs = [(best, seed) for seed in range(SEEDS)]
+    jobs += [(sampler.draw(i, []), 0) for i in range(RANDOM_ARCHS)]
+    with multiprocessing.get_context("spawn").Pool(min(os.cpu_count() or 1, 4)) as pool:
+        accuracies = pool.map(_retrain, jobs, chunksize=1)
+    return accuracies[:SEEDS], accuracies[SEEDS:]
+
+
+def _retrain(job: tuple[dict[str, Any], int]) -> float:
+    from sennit.explore.evaluate import Evaluation, evaluate
+    from sennit.explore.retrain import retrain
+    from sennit.recipe import load_recipe
+
+    arch, seed = job
+    recipe = load_recipe(RECIPE)
+    trained = retrain(recipe, arch, seed=seed, steps=RETRAIN_STEPS, split="train+valid")
+    rule = Evaluation(split="test", recalibrate=0)
+    return float(evaluate(trained.recipe, trained.model, arch, rule)["accuracy"])
+
+
+def _in_plain_pytorch(exported: Path) -> tuple[float, int]:
+    """Held-out accuracy of the exported program, computed in a process without sennit."""
+    import torch
+
+    from sennit.explore.heldout import held_out
+    from sennit.recipe import load_recipe
+
+    recipe = load_recipe(RECIPE)
+    rule = json.loads((exported / "arch.json").read_text())["evaluation"]
+    dataset = recipe.built.dataset(rule["split"])
+    batches = held_out(dataset, rule["batch_size"], rule["samples"], recipe.seed, torch.device("cpu"))
+    data = FOLDER / "held_out.pt"
+    torch.save(([x for x, _ in batches], [y for _, y in batches]), data)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN_PYTORCH, str(exported / "network.pt2"), str(data)],
+        stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    return float(done.stdout), sum(len(y) for _, y in batches)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

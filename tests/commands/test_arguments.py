@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from sennit.commands.arguments import COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(call: Callable, command: str) -> None:
+    done = call(command, "--help")
+    assert done.exit == 0
+    assert f"    sennit {command} " in done.out or f"    sennit {command}\n" in done.out
+    assert "--json" in done.out or command == "data"
+
+
+def test_overview_names_all_commands_and_exit_codes(call: Callable) -> None:
+    done = call("--help")
+    assert done.exit == 0
+    for name, (_, line) in COMMANDS.items():
+        assert f"• {name}" in done.out and line.split(",")[0] in done.out
+    assert "130 interrupted" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "{train,"),
+        (("tran",), "tran"),
+        (("train", "r.toml", "--schedule", "csp"), "--schedule"),
+        (("train", "r.toml", "--workers", "two"), "--workers"),
+        (("train", "r.toml", "--device", "virtual"), "cuda"),
+        (("train", "r.toml", "another"), "another"),
+        (("search",), "RUN"),
+        (("export", "run"), "--to"),
+        (("data", "fetch"), "NAME"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_2(call: Callable, words: tuple[str, ...], said: str) -> None:
+    done = call(*words)
+    assert done.exit == 2 and not done.out
+    assert said in done.err.replace(" ", "") or said in done.err
+    machine = call(*words, "--json")
+    assert machine.exit == 2
+    assert machine.json["kind"] == "input" and machine.json["error"] and "│" not in machine.json["error"]
+
+
+def test_version(call: Callable) -> None:
+    assert call("--version").out.startswith("sennit 0.")
+
+
+def test_usage_is_shown_without_importing_torch() -> None:
+    code = (
+        "import sys; from sennit.cli import main; main(['train', '--help']); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
+
+
+def test_default_folders_are_numbered_and_results_are_the_same(call: Callable, workplace: Path) -> None:
+    one = call("train", "r.toml", "--steps", "10", "--json")
+    two = call("train", "r.toml", "--steps", "10", "--json", "--engine", "plain")
+    assert (one.json["out"], two.json["out"]) == ("runs/r-1", "runs/r-2")
+    assert [one.json[key] for key in HASHES] == [two.json[key] for key in HASHES]
+    assert two.json["bubble"] is None and one.json["steps"] == 10
+
+
+def test_the_space_is_reported_before_training(call: Callable, workplace: Path) -> None:
+    done = call("train", "r.toml", "--steps", "3", "--out", "o")
+    lines = done.err.splitlines()
+    assert lines[0].startswith("space: 81 networks in 6 blocks; supernet 1,580 parameters")
+    assert lines[1].startswith("network: 108 to 1,228 parameters")
+    assert "head, stem" in lines[2] and "'strict'" in lines[3] and lines[4] == "run folder o"
+    assert done.out.splitlines()[0].startswith("o: 3 subnets in ") and len(done.out.splitlines()) == 4
+
+
+def test_resume_on_another_number_of_workers(call: Callable, workplace: Path, trained_once: Path) -> None:
+    wanted = json.loads((trained_once / "result.json").read_text())
+    assert call("train", "r.toml", "--steps", "17", "--out", "o", "--engine", "plain").exit == 0
+    rest = call("train", "r.toml", "--out", "o", "--resume", "--workers", "3", "--json")
+    assert [rest.json[key] for key in HASHES] == [wanted[key] for key in HASHES]
+
+
+def test_a_recipe_by_its_name(call: Callable, workplace: Path) -> None:
+    (workplace / "recipes").mkdir()
+    for file in ("r.toml", "nets.py"):
+        (workplace / file).rename(workplace / "recipes" / file)
+    assert call("train", "r", "--steps", "2", "--json").json["out"] == "runs/r-1"
+    assert "did you mean 'r'" in call("train", "rr", "--steps", "2").err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "RECIPE is missing"),
+        (("r.toml", "--probe", "p.py"), "--replay RUN"),
+        (("r.toml", "--engine", "plain", "--workers", "2"), "--workers 2"),
+        (("r.toml", "--engine", "plain", "--loaders", "1"), "--loaders 1 belongs to --engine pipeline"),
+        (("r.toml", "--offload"), "--engine plain"),
+        (("r.toml", "--steps", "0"), "--steps must be at least 1"),
+        ((".",), "it is a folder"),
+    ],
+)
+def test_options_that_do_not_fit(call: Callable, workplace: Path, words: tuple[str, ...], said: str) -> None:
+    done = call("train", *words)
+    assert done.exit == 2 and said in done.err
+    assert not (workplace / "runs").exists()
