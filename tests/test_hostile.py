@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.hostile_runs import Running, is_free, sennit, subnets, write_recipe
 
 
@@ -34,28 +35,47 @@ REFUSED = [
     Case("impossible value", ("micro_batches", "at least 1", "0"), {"micro_batches": 0}),
     Case("unknown space", ("space", "'digitz'", "file.py:Name"), {"space": "digitz"}),
     Case("no such class", ("'hostile.py:Nett'", "has no 'Nett'"), {"space": "hostile.py:Nett"}),
-    Case("candidate with a wrong shape", ("'blocks.1'", "1 returns float32[4, 9]", "every candidate"), {"space": "hostile.py:WrongShape"}),
+    Case(
+        "candidate with a wrong shape",
+        ("'blocks.1'", "1 returns float32[4, 9]", "every candidate"),
+        {"space": "hostile.py:WrongShape"},
+    ),
     Case("numbers inside a tensor", ("hostile.py:", "item", "torch.where"), {"space": "hostile.py:LooksInside"}),
-    Case("in-place on the input", ("hostile.py:", "modifies a tensor", "x = x + y"), {"space": "hostile.py:InPlace"}),
+    Case(
+        "in-place on the input",
+        ("hostile.py:", "modifies a tensor", "x = x + y"),
+        {"space": "hostile.py:InPlace"},
+    ),
     Case("no initial value", ("'scale'", "reset_parameters"), {"space": "hostile.py:Uninitialised"}),
     Case("batch below M", ("8", "micro_batches = 9", "raise batch_size"), {"micro_batches": 9}),
     Case(
-        "no deterministic kernel", ("'blocks.1.1'", "put_", "allow_nondeterministic = true"),
+        "no deterministic kernel",
+        ("'blocks.1.1'", "put_", "allow_nondeterministic = true"),
         {"space": "hostile.py:Nondeterministic"},
     ),
     Case("data that raises", ("hostile.py:", "LookupError", "has gone"), {"data": "hostile.py:Broken"}),
     Case("more workers than blocks", ("--workers 9", "only 4 blocks", "at most 4"), options=("--workers", "9")),
     Case("no workers", ("--workers", "at least 1", "0"), options=("--workers", "0")),
-    Case("bad plan", ("plan.json", "3 workers need 2", "[1]"), options=("--workers", "3", "--plan", "plan.json")),
+    Case(
+        "bad plan",
+        ("plan.json", "3 workers need 2", "[1]"),
+        options=("--workers", "3", "--plan", "plan.json"),
+    ),
     Case("no plan", ("none.json", "No such file"), options=("--workers", "2", "--plan", "none.json")),
     Case(
-        "in flight above the lag", ("--in-flight 5", "feedback_lag = 4", "raise feedback_lag"),
-        {"sampler": "hostile.py:learner", "feedback_lag": 4}, ("--in-flight", "5"),
+        "in flight above the lag",
+        ("--in-flight 5", "feedback_lag = 4", "raise feedback_lag"),
+        {"sampler": "hostile.py:learner", "feedback_lag": 4},
+        ("--in-flight", "5"),
     ),
-    Case("pipeline option for the loop", ("--in-flight 2", "--engine"), options=("--engine", "plain", "--in-flight", "2")),
+    Case(
+        "pipeline option for the loop",
+        ("--in-flight 2", "--engine"),
+        options=("--engine", "plain", "--in-flight", "2"),
+    ),
     Case("unknown flag", ("--worker", "--help"), options=("--worker", "2")),
     Case("not a number", ("--steps", "'many'"), options=("--steps", "many")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
@@ -141,9 +161,7 @@ def test_foreign_checkpoint(run: Path) -> None:
 
 def test_export_of_an_arch_that_is_none(run: Path) -> None:
     (run / "arch.json").write_text('{"blocks.0": 7, "blocks.1": 0}')
-    sennit(run, "export", "out", "--arch", "arch.json", "--to", "e").refused(
-        2, "blocks.0", "7", "legal: 0, 1"
-    )
+    sennit(run, "export", "out", "--arch", "arch.json", "--to", "e").refused(2, "blocks.0", "7", "legal: 0, 1")
     assert not (run / "e").exists()
 
 
@@ -190,9 +208,7 @@ def test_run_folder_in_use(tmp_path: Path) -> None:
     write_recipe(tmp_path, space="hostile.py:SlowNet", steps=100000)
     first = Running(tmp_path, "train", "r.toml", "--out", "out")
     first.until(lambda: subnets(tmp_path / "out") > 3)
-    sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").refused(
-        2, "in use", f"process {first.process.pid}"
-    )
+    sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").refused(2, "in use", f"process {first.process.pid}")
     first.process.terminate()
     first.wait().refused(130, "stopped after", "--resume")
     assert is_free(tmp_path / "out")

@@ -111,16 +111,12 @@ def line(key: str, value: str) -> str:
 def test_a_misspelt_key_names_the_right_one(tmp_path: Path, key: str) -> None:
     wrong = f"{key}x"
     message = refused(tmp_path, GOOD + f"{wrong} = 1\n")
-    assert (
-        f"unknown key '{wrong}' (= 1); did you mean '{key}'? Legal keys: space, data, batch_size" in message
-    )
+    assert f"unknown key '{wrong}' (= 1); did you mean '{key}'? Legal keys: space, data, batch_size" in message
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_value_of_the_wrong_type(tmp_path: Path, key: str) -> None:
-    wrong = (
-        "[1]" if key not in ("space_args", "data_args", "optimizer", "checkpoint", "evaluate") else '"text"'
-    )
+    wrong = "[1]" if key not in ("space_args", "data_args", "optimizer", "checkpoint", "evaluate") else '"text"'
     message = refused(tmp_path, line(key, wrong))
     wanted = {"lr": "a number or a table", "allow_nondeterministic": "true or false"}
     wanted |= dict.fromkeys(
@@ -351,9 +347,7 @@ def test_identity_is_what_decides_the_bits(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert len({identity(), *(identity(**changes) for changes in others)}) == len(others) + 1
     named = {next(iter(changes)) for changes in [*same, *others]}
-    assert named == {f.name for f in dataclasses.fields(sn.Recipe)} - {"sync"}, (
-        "a new field needs a decision here"
-    )
+    assert named == {f.name for f in dataclasses.fields(sn.Recipe)} - {"sync"}, "a new field needs a decision here"
 
 
 def test_steps_count_where_a_schedule_runs_over_them() -> None:

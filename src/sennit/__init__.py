@@ -29,8 +29,8 @@ _HOME = {
     "state_hash": "sennit.supernet.hashes",
     "keyed_rng": "sennit.supernet.task",
 }
-"""Module of each public name. They are imported when first used, because importing torch takes two seconds, and
-`sennit --help` needs none of it."""
+"""Module of each public name. They are imported when first used, because importing torch takes two seconds
+and `sennit --help` needs none of it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -51,7 +51,8 @@ def main() -> int:
     two = _sennit(say, "train", str(RECIPE), "--workers", "2", "--out", str(FOLDER / "two"))
     one = _sennit(say, "train", str(RECIPE), "--workers", "1", "--out", str(FOLDER / "one"))
     equal = all(two[h] == one[h] for h in HASHES)
-    say(f"  {two['steps']} subnets; weights {two['weights_sha256'][:16]} on 2 workers, {one['weights_sha256'][:16]} on 1:")
+    shown = f"{two['weights_sha256'][:16]} on 2 workers, {one['weights_sha256'][:16]} on 1"
+    say(f"  {two['steps']} subnets; weights {shown}:")
     say(f"  hashes of weights, optimizer and losses {'are equal' if equal else 'DIFFER'}\n")
 
     best = _sennit(say, "search", str(FOLDER / "two"), "--budget", str(EVALUATIONS))["best"]
@@ -68,7 +69,8 @@ def main() -> int:
     made = _sennit(say, "export", str(FOLDER / "two"), "--to", str(exported))
     accuracy, rows = _in_plain_pytorch(exported)
     same = accuracy == made["metrics"]["accuracy"]
-    say(f"  {exported}: accuracy {made['metrics']['accuracy']!r} as exported, {accuracy!r} in plain PyTorch on {rows} images:")
+    reported = made["metrics"]["accuracy"]
+    say(f"  {exported}: accuracy {reported!r} as exported, {accuracy!r} in plain PyTorch on {rows} images:")
     say(f"  {'the same bits' if same else 'NOT THE SAME'}\n")
 
     seconds = time.time() - begin

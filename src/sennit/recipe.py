@@ -137,7 +137,7 @@ class Recipe:
     def optimizer_name(self) -> str:
         name = self.optimizer.get("name")
         if not isinstance(name, str):
-            raise RecipeError(f"optimizer.name is missing; write [optimizer] name = \"sgd\", got {self.optimizer!r}")
+            raise RecipeError(f'optimizer.name is missing; write [optimizer] name = "sgd", got {self.optimizer!r}')
         return name
 
     @property
@@ -265,9 +265,7 @@ def read_recipe(path: str | Path) -> Recipe:
     return Recipe.from_dict(plain, str(path.resolve().parent), str(path))
 
 
-def convert_strictly(
-    cls: type[T], plain: Mapping[str, Any], where: str, renamed: Mapping[str, str] | None = None
-) -> T:
+def convert_strictly(cls: type[T], plain: Mapping[str, Any], where: str, renamed: Mapping[str, str] | None = None) -> T:
     """`cls(**plain)` with types checked and no unknown keys, tables included.
 
     Args:
@@ -316,9 +314,7 @@ def _in_words(message: str) -> str:
     return re.sub(r"`([^`]+)`", lambda m: " or ".join(_WORDS.get(t, f"`{t}`") for t in m[1].split(" | ")), message)
 
 
-def _refuse_unknown(
-    cls: Any, plain: Mapping[str, Any], where: str, prefix: str, key_of: Mapping[str, str]
-) -> None:
+def _refuse_unknown(cls: Any, plain: Mapping[str, Any], where: str, prefix: str, key_of: Mapping[str, str]) -> None:
     known = {key_of.get(f.name, f.name): f for f in dataclasses.fields(cls)}
     for key, value in plain.items():
         if key not in known:
@@ -327,7 +323,9 @@ def _refuse_unknown(
             legal = ", ".join(name for name in known if name != "base")
             raise RecipeError(f"{where}: unknown key {prefix + key!r} (= {value!r}){hint} Legal keys: {legal}")
         for nested in (CheckpointRule, EvaluateRule, LrSchedule):
-            if isinstance(value, Mapping) and key == {CheckpointRule: "checkpoint", EvaluateRule: "evaluate"}.get(nested, "lr"):
+            if isinstance(value, Mapping) and key == {CheckpointRule: "checkpoint", EvaluateRule: "evaluate"}.get(
+                nested, "lr"
+            ):
                 _refuse_unknown(nested, value, where, f"{key}.", {})
 
 

@@ -14,7 +14,7 @@ import sennit as sn
 
 
 class Net(sn.ModelSpace):
-    """The healthy one: (rows, 8) to (rows, 4), four blocks. Others put one bad thing into its second block."""
+    """The healthy one: (rows, 8) to (rows, 4). Others put one bad thing into its second block."""
 
     def __init__(self, bad: nn.Module | None = None) -> None:
         super().__init__()

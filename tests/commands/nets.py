@@ -38,10 +38,7 @@ class Net(sn.ModelSpace):
         super().__init__()
         self.stem = nn.Linear(8, width)
         self.blocks = nn.Sequential(
-            *[
-                sn.LayerChoice({"mlp": Mlp(width), "norm": Norm(width), "id": nn.Identity()})
-                for _ in range(depth)
-            ]
+            *[sn.LayerChoice({"mlp": Mlp(width), "norm": Norm(width), "id": nn.Identity()}) for _ in range(depth)]
         )
         self.head = nn.Linear(width, 4)
 

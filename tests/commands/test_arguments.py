@@ -53,7 +53,5 @@ def test_version(call: Callable) -> None:
 
 
 def test_usage_is_shown_without_importing_torch() -> None:
-    code = (
-        "import sys; from sennit.cli import main; main(['train', '--help']); sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys; from sennit.cli import main; main(['train', '--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

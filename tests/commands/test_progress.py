@@ -45,15 +45,11 @@ def test_rate_counts_from_where_a_resumed_run_begins(capfd: pytest.CaptureFixtur
         meter.clock = clock
         meter.tell(Progress("start", 1000, 2000, note="run folder x"))
         for done in (1001, 1006):
-            meter.tell(
-                Progress("subnet", done, 2000, 0.25, {"metric": "accuracy", "mean": 0.5, "best": 0.75})
-            )
+            meter.tell(Progress("subnet", done, 2000, 0.25, {"metric": "accuracy", "mean": 0.5, "best": 0.75}))
             clock.now += 1e6
     first, line = capfd.readouterr().err.splitlines()
     assert first == "run folder x"
-    assert line.startswith("1006/2000 subnets · 5e-06/s") and line.endswith(
-        "loss 0.25 · accuracy 0.5 best 0.75"
-    )
+    assert line.startswith("1006/2000 subnets · 5e-06/s") and line.endswith("loss 0.25 · accuracy 0.5 best 0.75")
 
 
 def test_durations() -> None:

@@ -30,9 +30,7 @@ def _watch(workplace: Path) -> None:
 
 
 @pytest.mark.parametrize("placement", [("--workers", "3"), ("--engine", "plain")])
-def test_a_probe_sees_every_subnet_and_changes_nothing(
-    call: Callable, run: Path, placement: tuple[str, str]
-) -> None:
+def test_a_probe_sees_every_subnet_and_changes_nothing(call: Callable, run: Path, placement: tuple[str, str]) -> None:
     before = sorted(run.rglob("*"))
     done = call("train", "--replay", run, "--probe", "watch.py", *placement, "--json")
     assert done.exit == 0, done.err

@@ -13,9 +13,7 @@ def test_report_of_a_finished_run(call: Callable, run: Path) -> None:
     assert said["state"] == "finished" and said["steps"] == said["of"] == 40
     assert said["weights_sha256"] == result["weights_sha256"] and said["bubble"] == result["bubble"]
     assert said["checkpoints"] == ["00000015", "00000030", "00000040"]
-    assert [e["seq_id"] for e in said["evaluations"]] == [19, 39] and said["evaluations"][0][
-        "metric"
-    ] == "accuracy"
+    assert [e["seq_id"] for e in said["evaluations"]] == [19, 39] and said["evaluations"][0]["metric"] == "accuracy"
     shown = call("report", run)
     assert result["losses_sha256"] in shown.out and "after 40 subnets: accuracy mean" in shown.out
 

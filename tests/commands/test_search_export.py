@@ -46,12 +46,8 @@ def test_leaderboard_and_limits(call: Callable, run: Path) -> None:
 def test_retrained_export_of_an_arch_from_a_file(call: Callable, run: Path) -> None:
     arch = {f"blocks.{i}": "norm" for i in range(4)}
     Path("arch.json").write_text(json.dumps({"arch": arch}))
-    one = call(
-        "export", run, "--arch", "arch.json", "--to", "a", "--retrain", "8", "--seed", "3", "--json"
-    ).json
-    two = call(
-        "export", run, "--arch", "arch.json", "--to", "b", "--retrain", "8", "--seed", "3", "--json"
-    ).json
+    one = call("export", run, "--arch", "arch.json", "--to", "a", "--retrain", "8", "--seed", "3", "--json").json
+    two = call("export", run, "--arch", "arch.json", "--to", "b", "--retrain", "8", "--seed", "3", "--json").json
     other = call("export", run, "--arch", "arch.json", "--to", "c", "--json").json
     assert one["weights"] == "retrained" and one["metrics"] == two["metrics"] != other["metrics"]
     assert json.loads(Path("a/arch.json").read_text())["arch"] == arch

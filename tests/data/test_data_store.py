@@ -12,9 +12,7 @@ from sennit.data.store import data_root, locked, read_file, write_atomically
 from sennit.errors import UserError
 
 
-def test_the_folder_is_given_or_the_variable_or_the_cache(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_folder_is_given_or_the_variable_or_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SENNIT_DATA", str(tmp_path / "data"))
     assert data_root() == tmp_path / "data"
     assert data_root(tmp_path) == tmp_path

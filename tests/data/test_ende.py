@@ -59,10 +59,7 @@ def test_units_are_learnt_once_and_the_same_again(table: Path, tmp_path: Path) -
 def test_a_gzip_file_is_the_same_table(table: Path, tmp_path: Path) -> None:
     packed = tmp_path / "pairs.tsv.gz"
     packed.write_bytes(gzip.compress(table.read_bytes()))
-    assert (
-        ende_pairs("test", path=packed, vocab=120).targets
-        == ende_pairs("test", path=table, vocab=120).targets
-    )
+    assert ende_pairs("test", path=packed, vocab=120).targets == ende_pairs("test", path=table, vocab=120).targets
     packed.write_bytes(b"no gzip")
     with pytest.raises(UserError, match="not a gzip file"):
         ende_pairs("test", path=packed, vocab=120)

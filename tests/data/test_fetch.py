@@ -43,9 +43,7 @@ def test_a_set_is_built_once(built: list[Path], tmp_path: Path) -> None:
     path = fetch("ende")
     assert path.read_bytes() == CONTENT and path == fetched("ende") == fetch("ende")
     assert len(built) == 1
-    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == [
-        path.name
-    ]  # no folder is left
+    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == [path.name]  # no folder is left
     assert fetch("ende", root=tmp_path / "other").parent == tmp_path / "other"
 
 
@@ -102,15 +100,12 @@ def test_packages_are_unpacked_not_installed(monkeypatch: pytest.MonkeyPatch, tm
     made = tmp_path / "made"
     (made / "DEBIAN").mkdir(parents=True)
     (made / "DEBIAN" / "control").write_text(
-        "Package: a-package\nVersion: 2:1.5\nArchitecture: all\n"
-        "Maintainer: nobody <n@example.org>\nDescription: x\n"
+        "Package: a-package\nVersion: 2:1.5\nArchitecture: all\nMaintainer: nobody <n@example.org>\nDescription: x\n"
     )
     (made / "usr").mkdir()
     (made / "usr" / "file").write_text("inside")
     try:
-        subprocess.run(
-            ["dpkg-deb", "-b", str(made), str(tmp_path / "a.deb")], check=True, capture_output=True
-        )
+        subprocess.run(["dpkg-deb", "-b", str(made), str(tmp_path / "a.deb")], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no dpkg-deb that builds packages")
     tools = tmp_path / "tools"
@@ -125,9 +120,7 @@ def test_packages_are_unpacked_not_installed(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:
-    return gzip.compress(
-        struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-    )
+    return gzip.compress(struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes())
 
 
 def test_fashion_is_read_from_the_idx_files_of_its_package(tmp_path: Path) -> None:
@@ -139,9 +132,7 @@ def test_fashion_is_read_from_the_idx_files_of_its_package(tmp_path: Path) -> No
         (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(idx(images[:n]))
         (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(idx(labels[:n]))
     npz = from_package(tmp_path / "package")
-    assert (
-        content_of(npz) == images[:30].tobytes() + labels[:30].tobytes() + images.tobytes() + labels.tobytes()
-    )
+    assert content_of(npz) == images[:30].tobytes() + labels[:30].tobytes() + images.tobytes() + labels.tobytes()
     path = tmp_path / "fashion.npz"
     path.write_bytes(npz)
     sizes = {split: len(fashion_images(split, path=path)) for split in ("train", "valid", "test")}

@@ -34,9 +34,7 @@ def p(text: str, ident: str = "par_id1") -> str:
 
 def test_paragraphs_and_headings_with_one_id_are_a_pair(tmp_path: Path) -> None:
     english = (
-        p("Opens a new file.")
-        + '<h2 id="hd_id7">Saving all open files</h2>'
-        + p("Only in English here.", "par_id3")
+        p("Opens a new file.") + '<h2 id="hd_id7">Saving all open files</h2>' + p("Only in English here.", "par_id3")
     )
     german = '<h2 id="hd_id7">Alle offenen Dateien speichern</h2>' + p("Öffnet eine neue Datei.")
     assert sorted(pairs(tmp_path, english, german)) == [

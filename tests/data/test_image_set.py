@@ -78,8 +78,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
     made, theirs = DATA["digits"]("train+valid+test"), load_digits()
     ours = {(image.tobytes(), int(label)) for image, label in zip(made.pixels, made.labels, strict=True)}
     assert ours == {
-        (image.astype(np.uint8).tobytes(), int(label))
-        for image, label in zip(theirs.data, theirs.target, strict=True)
+        (image.astype(np.uint8).tobytes(), int(label)) for image, label in zip(theirs.data, theirs.target, strict=True)
     }
 
 
@@ -88,9 +87,7 @@ def test_mnist5k_has_500_of_each_class() -> None:
 
 
 def test_a_package_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
-    with pytest.raises(
-        UserError, match=r"no_such_package, which is not installed: pip install 'sennit\[data\]'"
-    ):
+    with pytest.raises(UserError, match=r"no_such_package, which is not installed: pip install 'sennit\[data\]'"):
         package_file("no_such_package", "x")
     with pytest.raises(UserError, match=r"no file 'nothing\.csv'"):
         package_file("sennit", "nothing.csv")

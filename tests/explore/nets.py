@@ -56,10 +56,7 @@ class Net(sn.ModelSpace):
         super().__init__()
         self.stem = nn.Linear(8, width)
         self.blocks = nn.Sequential(
-            *[
-                sn.LayerChoice([Mlp(width), Conv(width, 3), Attention(width, 4), nn.Identity()])
-                for _ in range(depth)
-            ]
+            *[sn.LayerChoice([Mlp(width), Conv(width, 3), Attention(width, 4), nn.Identity()]) for _ in range(depth)]
         )
         self.head = nn.Linear(width, 10)
 

@@ -33,9 +33,7 @@ def test_search_and_export(make: Make, tmp_path: Path, precision: str) -> None:
     assert torch.equal(torch.cuda.get_rng_state(), before)
     best = result.best
     assert evaluate(recipe, model, best.arch, FEW, "cuda") == best.metrics
-    done = export(
-        recipe, model, best.arch, tmp_path / "net", evaluation=FEW, metrics=best.metrics, device="cuda"
-    )
+    done = export(recipe, model, best.arch, tmp_path / "net", evaluation=FEW, metrics=best.metrics, device="cuda")
     assert json.loads((done.folder / "arch.json").read_text())["settings"]["device"] == "cuda"
     evaluator = Evaluator(recipe, FEW, "cuda")
     loaded = load(done.folder / "network.pt2")

@@ -168,9 +168,7 @@ def test_a_score_is_compared_too(make: Make, trained: Any, tmp_path: Path) -> No
 
 
 def test_other_metrics_than_reported_are_an_error(recipe: Recipe, trained: Any, tmp_path: Path) -> None:
-    with pytest.raises(
-        RunError, match=r"measures otherwise than it was reported with: accuracy 2\.0, here 0"
-    ):
+    with pytest.raises(RunError, match=r"measures otherwise than it was reported with: accuracy 2\.0, here 0"):
         export(recipe, trained, ARCH, tmp_path / "net", evaluation=FEW, metrics={"accuracy": 2.0})
     assert list(tmp_path.iterdir()) == []
 

@@ -52,9 +52,7 @@ def test_resume_after_a_kill_anywhere(whole: Path, recipe: Recipe, trained: Any,
         assert (folder / LOG).read_bytes() == log, f"cut at byte {cut}"
 
 
-def test_a_whole_last_line_of_rubbish_counts_as_torn(
-    whole: Path, recipe: Recipe, trained: Any, tmp_path: Path
-) -> None:
+def test_a_whole_last_line_of_rubbish_counts_as_torn(whole: Path, recipe: Recipe, trained: Any, tmp_path: Path) -> None:
     log = (whole / LOG).read_bytes()
     lines = log.splitlines(keepends=True)
     (tmp_path / LOG).write_bytes(b"".join(lines[:6]) + b"\0\0\0\0\n")
@@ -75,9 +73,7 @@ def test_damage_in_the_middle_is_refused(whole: Path, recipe: Recipe, trained: A
 
 
 def test_another_search_in_the_folder_is_refused(whole: Path, recipe: Recipe, trained: Any) -> None:
-    with pytest.raises(
-        UserError, match=r"holds another search \(strategy: .*\"seed\": 3.* there, .*\"seed\": 4"
-    ):
+    with pytest.raises(UserError, match=r"holds another search \(strategy: .*\"seed\": 3.* there, .*\"seed\": 4"):
         quick(recipe, trained, whole, seed=4)
     with pytest.raises(UserError, match="weights_sha256"):
         quick(recipe, recipe.build_model(), whole)
@@ -154,9 +150,7 @@ def test_constraints_that_nothing_meets(make: Make, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none of the 9 networks meets max_flops = 10 \(20\)"):
         quick(small, small.build_model(), tmp_path / "a", constraints=Constraints(max_flops=10), refusals=20)
     large = make(space_args={"depth": 7})
-    with pytest.raises(
-        UserError, match=r"20 archs in a row were refused for candidate 0: max_flops = 10 \(20\)"
-    ):
+    with pytest.raises(UserError, match=r"20 archs in a row were refused for candidate 0: max_flops = 10 \(20\)"):
         quick(large, large.build_model(), tmp_path / "b", constraints=Constraints(max_flops=10), refusals=20)
 
 

@@ -85,9 +85,7 @@ class RandomNet(sn.ModelSpace):
         self.plan: list[tuple[str, int, int, int]] = []
         kinds = "linear linear norm drop add mul twice chunk tie tanh strided".split()
         for i in range(draw.randint(3, 9)):
-            self.plan.append(
-                (draw.choice(kinds), draw.randrange(i + 1), draw.randrange(i + 1), draw.randrange(2))
-            )
+            self.plan.append((draw.choice(kinds), draw.randrange(i + 1), draw.randrange(i + 1), draw.randrange(2)))
         self.lines = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
         self.norm = nn.BatchNorm1d(6)
         self.drop = nn.Dropout(0.3)

@@ -89,10 +89,7 @@ class Piece:
             target: Callable[..., Any] | None = None
             if step.kind == "module":
                 module = modules[step.target]
-                bound = {
-                    path: parameter(name_of[id(p)])
-                    for path, p in module.named_parameters(remove_duplicate=False)
-                }
+                bound = {path: parameter(name_of[id(p)]) for path, p in module.named_parameters(remove_duplicate=False)}
                 target = lambda *a, module=module, bound=bound, **k: functional_call(module, bound, a, k)  # noqa: E731
             values = {n: self.value(n, step.index, travelled) for n in step.reads}
             run_step(step, values, target, parameter, CONTEXT, torch.device("cpu"), True)
@@ -157,9 +154,7 @@ def check_all_cuts(space: sn.ModelSpace, arch: dict[str, Any], args: Any) -> Non
     for cuts in [[], *[[i] for i in range(1, n)], list(range(1, n)), list(range(1, n, 2))]:
         found = in_pieces(space, arch, args, cuts)
         assert found.keys() == wanted.keys()
-        wrong = [
-            name for name in wanted if hash_tensors([("", found[name])]) != hash_tensors([("", wanted[name])])
-        ]
+        wrong = [name for name in wanted if hash_tensors([("", found[name])]) != hash_tensors([("", wanted[name])])]
         assert wrong == [], cuts
 
 
@@ -206,13 +201,8 @@ def test_runs_of_a_cut_program_say_what_travels(seed: int, workers: list[int]) -
     for v in program.outputs:
         readers[v].append(end)
     expected = {
-        (v, run_of[r], r)
-        for v, made in program.producer.items()
-        for r in readers[v]
-        if run_of[r] != run_of[made]
+        (v, run_of[r], r) for v, made in program.producer.items() for r in readers[v] if run_of[r] != run_of[made]
     }
     assert {(a.value, run.index, r) for run in runs for a in run.arrivals for r in a.readers} == expected
-    assert {(v, to) for run in runs for v, tos in run.departures for to in tos} == {
-        (v, to) for v, to, _ in expected
-    }
+    assert {(v, to) for run in runs for v, tos in run.departures for to in tos} == {(v, to) for v, to, _ in expected}
     assert all(a.source == run_of[program.producer[a.value]] for run in runs for a in run.arrivals)

@@ -90,9 +90,7 @@ def test_ways_to_call(call: str) -> None:
         "tuple": (((SOURCE, TARGET),), {}),
         "list": (([SOURCE, TARGET],), {}),
     }[call]
-    space(
-        SOURCE, TARGET, arch=ENCODER_DECODER_ARCH
-    )  # a program recorded for another way to call is not reused
+    space(SOURCE, TARGET, arch=ENCODER_DECODER_ARCH)  # a program recorded for another way to call is not reused
     assert torch.equal(space(*args, arch=ENCODER_DECODER_ARCH, **kwargs)["logits"], wanted)
 
 
@@ -118,9 +116,7 @@ def test_arguments_that_are_no_tensors_have_programs_of_their_own() -> None:
 def test_steps_of_a_program() -> None:
     program = EncoderDecoder().program(ENCODER_DECODER_ARCH, SOURCE, TARGET)
     assert names(program)[:2] == ["embed", "shape%0"]
-    assert {"encoder.0.0", "encoder.1.1", "embed@1", "cross.other", "join:add#0", ":dropout#0"} <= set(
-        names(program)
-    )
+    assert {"encoder.0.0", "encoder.1.1", "embed@1", "cross.other", "join:add#0", ":dropout#0"} <= set(names(program))
     assert len(set(names(program))) == len(program.steps)
     assert [step.index for step in program.steps] == list(range(len(program.steps)))
     assert program.n_inputs == 2 and len(program.outputs) == 3

@@ -126,10 +126,7 @@ def test_changing_what_came_in(how: str) -> None:
     lines, first = inspect.getsourcelines(body)
     place = int(re.match(rf"{re.escape(__file__)}:(\d+): ", message)[1])  # type: ignore[index]
     assert first < place < first + len(lines)
-    assert (
-        "modifies a tensor that came in (in-place)" in message
-        and "right:  x = x + y       nn.ReLU()" in message
-    )
+    assert "modifies a tensor that came in (in-place)" in message and "right:  x = x + y       nn.ReLU()" in message
 
 
 def test_changing_an_input_of_the_network_or_a_parameter() -> None:

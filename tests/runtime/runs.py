@@ -29,7 +29,13 @@ def run(
     more = {key: placement.pop(key) for key in ("parts", "probes") if key in placement}
     return train(
         Request(
-            recipe=made, placement=Placement(**placement), engine=engine, out=out, steps=steps, resume=resume, **more  # type: ignore[arg-type]
+            recipe=made,
+            placement=Placement(**placement),
+            engine=engine,
+            out=out,
+            steps=steps,
+            resume=resume,
+            **more,  # type: ignore[arg-type]
         )
     )
 

@@ -155,7 +155,10 @@ def cycle(space: Any, seed: int) -> Any:
         label = labels[below(key_for(seed, "cycle", n), len(labels))]
         options = structure.sites[label].choice.options()
         arch[label] = structure.sites[label].choice.encode(options[below(key_for(seed, "to", n), len(options))])
-        full = {**{k: structure.sites[k].choice.encode(structure.sites[k].choice.options()[0]) for k in structure.sites}, **arch}
+        full = {
+            **{k: structure.sites[k].choice.encode(structure.sites[k].choice.options()[0]) for k in structure.sites},
+            **arch,
+        }
         new = yield full
         for result in new or ():
             if best is None or result.loss < best[0]:

@@ -137,9 +137,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, STATE])
-@pytest.mark.parametrize(
-    ("damage", "said"), [(os.remove, "is missing"), (cut, ""), (flip, "what was written")]
-)
+@pytest.mark.parametrize(("damage", "said"), [(os.remove, "is missing"), (cut, ""), (flip, "what was written")])
 def test_damage_is_named_and_the_older_one_offered(tmp_path: Path, name: str, damage: Any, said: str) -> None:
     root = tmp_path / "checkpoints"
     for seq_id in (50, 100):
@@ -198,9 +196,7 @@ def test_another_recipe_is_refused_with_the_keys_that_differ(tmp_path: Path) -> 
     assert "another --out" in message
 
 
-def test_a_renamed_one_and_another_format_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renamed_one_and_another_format_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 50).rename(tmp_path / "00000060")
     with pytest.raises(CheckpointError, match=r"was renamed: it holds 50 finished subnets; call it 00000050"):
         newest(tmp_path, IDENTITY)
@@ -220,9 +216,7 @@ def test_a_full_disk_keeps_the_older_ones(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, call, full)
-    with pytest.raises(
-        RunError, match=r"the disk is full: checkpoint \S+00000100 .*kept: checkpoints/00000050"
-    ):
+    with pytest.raises(RunError, match=r"the disk is full: checkpoint \S+00000100 .*kept: checkpoints/00000050"):
         save(root, 100, keep=1)
     monkeypatch.undo()
     assert [p.name for p in root.iterdir()] == ["00000050"]

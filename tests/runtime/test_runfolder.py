@@ -118,9 +118,7 @@ sys.stdin.read()
 
 def test_a_folder_in_use_names_the_process_and_is_free_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with pytest.raises(UserError, match=rf"run is in use by process {holder.pid};"):

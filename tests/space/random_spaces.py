@@ -20,9 +20,7 @@ class RandomSpace(sn.ModelSpace):
         self.draw = None  # type: ignore[assignment]
 
     def grow(self, depth: int) -> nn.Module:
-        kind = self.draw.choice(
-            "leaf leaf list dict repeat sequence shared again".split() if depth else ["leaf"]
-        )
+        kind = self.draw.choice("leaf leaf list dict repeat sequence shared again".split() if depth else ["leaf"])
         if kind == "list":
             return self.kept(sn.LayerChoice([self.grow(depth - 1) for _ in range(self.draw.randint(1, 3))]))
         if kind == "dict":

@@ -135,9 +135,7 @@ def test_a_choice_that_cannot_be_is_refused_where_it_is_made(make: Any, said: st
 
 def test_a_choice_called_alone_says_how() -> None:
     net = Net()
-    with pytest.raises(
-        ArchError, match=r"'by_index' was called without an arch; call the model space itself"
-    ):
+    with pytest.raises(ArchError, match=r"'by_index' was called without an arch; call the model space itself"):
         net.by_index(torch.ones(1, 3))
     with pytest.raises(ArchError, match=r"call it as model\(x, arch="):
         net(torch.ones(1, 3))

@@ -49,9 +49,7 @@ def test_what_a_state_dict_leaves_out() -> None:
 def test_two_tensors_in_one_memory_are_refused() -> None:
     net = Tied()
     net.gain = nn.Parameter(net.z.weight.detach()[0])
-    with pytest.raises(
-        SpaceError, match=r"'gain' and 'head.weight' share memory but are two tensors; tie them"
-    ):
+    with pytest.raises(SpaceError, match=r"'gain' and 'head.weight' share memory but are two tensors; tie them"):
         canonical_names(net)
 
 

@@ -18,9 +18,7 @@ class Nested(sn.ModelSpace):
 
     def __init__(self) -> None:
         super().__init__()
-        inner = sn.LayerChoice(
-            [nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 8)), nn.Identity()]
-        )
+        inner = sn.LayerChoice([nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 8)), nn.Identity()])
         deep = sn.Repeat(lambda i: nn.Linear(8, 8, bias=i > 0), (1, 3))
         self.a = sn.LayerChoice([nn.Sequential(nn.Linear(8, 8), inner), nn.Linear(8, 8, bias=False), deep])
         self.b = sn.LayerChoice({"norm": nn.BatchNorm1d(8), "id": nn.Identity()})
@@ -35,9 +33,7 @@ class SameLabel(sn.ModelSpace):
     def __init__(self) -> None:
         super().__init__()
         self.a = sn.LayerChoice([nn.Linear(8, 8), nn.Linear(8, 8, bias=False)], label="both")
-        self.b = sn.LayerChoice(
-            [nn.Identity(), nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 8))], label="both"
-        )
+        self.b = sn.LayerChoice([nn.Identity(), nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 8))], label="both")
         self.head = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,9 +74,7 @@ class ManyInputs(sn.ModelSpace):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            sn.LayerChoice([nn.Linear(8, 8), nn.Linear(8, 8, bias=False)]) for _ in range(6)
-        )
+        self.layers = nn.ModuleList(sn.LayerChoice([nn.Linear(8, 8), nn.Linear(8, 8, bias=False)]) for _ in range(6))
         self.pick = sn.InputChoice(6, 2)
         self.head = nn.Linear(8, 4)
 

@@ -44,9 +44,7 @@ class Lines(sn.ModelSpace):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Linear(6, 8)
-        self.blocks = nn.Sequential(
-            *[sn.LayerChoice([nn.Linear(8, 8), nn.Linear(8, 8), nn.Tanh()]) for _ in range(2)]
-        )
+        self.blocks = nn.Sequential(*[sn.LayerChoice([nn.Linear(8, 8), nn.Linear(8, 8), nn.Tanh()]) for _ in range(2)])
         self.head = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,9 +95,7 @@ def recipe(**changes: Any) -> sn.Recipe:
     return sn.Recipe(**{**given, **changes})
 
 
-def run_plain(
-    recipe: sn.Recipe, steps: int | None = None
-) -> tuple[nn.Module, torch.optim.Optimizer, list[Any]]:
+def run_plain(recipe: sn.Recipe, steps: int | None = None) -> tuple[nn.Module, torch.optim.Optimizer, list[Any]]:
     """The loop of the README; returns model, optimizer and the tasks, whose losses are reported."""
     model = recipe.build_model()
     optimizer = recipe.build_optimizer(model)

@@ -54,9 +54,7 @@ def test_a_value_read_by_several_steps() -> None:
         plain += torch.equal(
             whole_gradient(value, steps, lambda h: h), step_by_step_gradient(value, steps, lambda h: h)
         )
-        entered += torch.equal(
-            whole_gradient(value, steps, enter), step_by_step_gradient(value, steps, enter)
-        )
+        entered += torch.equal(whole_gradient(value, steps, enter), step_by_step_gradient(value, steps, enter))
     assert entered == 20
     assert plain < 20, "without Edge the two sums differ, else Edge would not be needed"
 

@@ -96,9 +96,7 @@ def test_of_an_optimizer_only_what_has_stepped(name: str) -> None:
     stepped = {"stem.weight", "stem.bias", "head.weight", "head.bias"}
     parts = {0: ["0.weight", "0.bias"], 1: ["0.weight", "0.bias", "1.weight"], 2: []}
     for task in tasks:
-        stepped |= {
-            f"{label}.{option}.{part}" for label, option in task.arch.items() for part in parts[option]
-        }
+        stepped |= {f"{label}.{option}.{part}" for label, option in task.arch.items() for part in parts[option]}
     keys = ["momentum_buffer"] if name == "sgd" else ["exp_avg", "exp_avg_sq", "step"]
     entries = {}
     for group in optimizer.param_groups:
@@ -120,9 +118,7 @@ def test_without_momentum_there_is_no_state() -> None:
 def test_pending_gradients_belong_to_the_optimizer() -> None:
     _, optimizer, _ = run_plain(recipe(shared="delayed:3"), 4)
     pending = {name for name in optimizer_tensors(optimizer) if ".pending." in name}
-    assert pending == {
-        f"{m}.{p}.pending.{y}" for m in ("stem", "head") for p in ("weight", "bias") for y in (2, 3)
-    }
+    assert pending == {f"{m}.{p}.pending.{y}" for m in ("stem", "head") for p in ("weight", "bias") for y in (2, 3)}
 
 
 def test_of_losses() -> None:
@@ -148,9 +144,7 @@ def everything(sampler: str) -> str:
     r = recipe(data_args={"augment": True}, sampler=sampler, shared="delayed:2", micro_batches=2)
     model, optimizer, tasks = run_plain(r, 6)
     hashes = state_hash(model), state_hash(optimizer), losses_hash(t.loss for t in tasks)
-    return repr(
-        (hashes, [t.arch for t in tasks], r.built.groups.all, sorted(r.built.always[0]), r.identity())
-    )
+    return repr((hashes, [t.arch for t in tasks], r.built.groups.all, sorted(r.built.always[0]), r.identity()))
 
 
 ELSEWHERE = """

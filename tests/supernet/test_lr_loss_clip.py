@@ -83,9 +83,7 @@ def batch_for(name: str, rows: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize(("rows", "m"), [(7, 1), (7, 3), (8, 4), (5, 5)])
 @pytest.mark.parametrize("counted", [True, False])
-def test_shares_of_uneven_micro_batches_add_up_to_the_batch(
-    name: str, rows: int, m: int, counted: bool
-) -> None:
+def test_shares_of_uneven_micro_batches_add_up_to_the_batch(name: str, rows: int, m: int, counted: bool) -> None:
     output, target = batch_for(name, rows)
     output.requires_grad_()
     function = LOSSES[name]
@@ -93,10 +91,7 @@ def test_shares_of_uneven_micro_batches_add_up_to_the_batch(
         function = lambda o, t, f=LOSSES[name]: f(o, t)  # noqa: E731 - without the attribute `terms`
     outputs, targets = torch.tensor_split(output, m), torch.tensor_split(target, m)
     counts = count_terms(function, targets, outputs[0])
-    shares = [
-        share_of_loss(function, o, t, counts, j)
-        for j, (o, t) in enumerate(zip(outputs, targets, strict=True))
-    ]
+    shares = [share_of_loss(function, o, t, counts, j) for j, (o, t) in enumerate(zip(outputs, targets, strict=True))]
     wanted = whole(name, output, target)
     assert float(sum(shares).detach()) == pytest.approx(float(wanted.detach()), rel=1e-6)  # type: ignore[union-attr]
     for share in shares:
@@ -164,9 +159,7 @@ def test_a_batch_is_split_as_torch_splits() -> None:
 
 
 def test_a_batch_smaller_than_m() -> None:
-    with pytest.raises(
-        UserError, match=r"a batch of 2 rows cannot be split into micro_batches = 3; raise batch_size"
-    ):
+    with pytest.raises(UserError, match=r"a batch of 2 rows cannot be split into micro_batches = 3; raise batch_size"):
         split_batch(torch.ones(2, 3), torch.ones(2), 3)
     with pytest.raises(UserError, match=r"must hold tensors, got str and int"):
         split_batch("x", 1, 1)
@@ -189,9 +182,7 @@ def test_clip_is_parsed_strictly() -> None:
         "none:1",
         "layer:x",
     ):
-        with pytest.raises(
-            RecipeError, match=r"clip must be 'none', 'global:X' or 'layer:X' with X > 0, got"
-        ):
+        with pytest.raises(RecipeError, match=r"clip must be 'none', 'global:X' or 'layer:X' with X > 0, got"):
             Clip.parse(bad)
 
 

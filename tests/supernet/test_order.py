@@ -79,9 +79,7 @@ def test_loading_leaves_the_callers_generators_alone() -> None:
 def test_a_data_set_may_collate_and_choose_its_batches() -> None:
     class Own(Points):
         def collate(self, samples: list[Any]) -> Any:
-            return {"x": torch.stack([x for x, _ in samples]), "noise": torch.rand(2)}, [
-                y for _, y in samples
-            ]
+            return {"x": torch.stack([x for x, _ in samples]), "noise": torch.rand(2)}, [y for _, y in samples]
 
         def batch(self, seq_id: int, size: int, seed: int) -> list[int]:
             return [seq_id, seed]

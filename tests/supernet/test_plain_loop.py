@@ -51,8 +51,7 @@ def test_same_bits_as_plain_pytorch(name: str, m: int, clip: str, shared: str) -
     lr = {"name": "cosine", "base": 0.1, "warmup": 2, "final": 0.01}
     kind, arguments = OPTIMIZERS[name]
     r = sn.Recipe.from_dict(
-        lines(optimizer={"name": name, **arguments}, micro_batches=m, clip=clip, shared=shared).to_dict()
-        | {"lr": lr},
+        lines(optimizer={"name": name, **arguments}, micro_batches=m, clip=clip, shared=shared).to_dict() | {"lr": lr},
         HERE,
     )
     model, optimizer, tasks = run_plain(r, 8)
@@ -84,8 +83,7 @@ def test_same_bits_as_plain_pytorch(name: str, m: int, clip: str, shared: str) -
         sets = [sorted(grads)] if rule == "global" else []
         if rule == "layer":
             sets = [
-                [n for n in sorted(grads) if n.rpartition(".")[0] == u]
-                for u in {n.rpartition(".")[0] for n in grads}
+                [n for n in sorted(grads) if n.rpartition(".")[0] == u] for u in {n.rpartition(".")[0] for n in grads}
             ]
         for members in sets:
             squares = 0.0
@@ -95,11 +93,7 @@ def test_same_bits_as_plain_pytorch(name: str, m: int, clip: str, shared: str) -
             for n in members:
                 if by < 1.0:
                     grads[n].mul_(by)
-        rate = (
-            0.1 * (y + 1) / 2
-            if y < 2
-            else 0.01 + 0.09 * 0.5 * (1 + math.cos(math.pi * (y - 2) / (12 - 1 - 2)))
-        )
+        rate = 0.1 * (y + 1) / 2 if y < 2 else 0.01 + 0.09 * 0.5 * (1 + math.cos(math.pi * (y - 2) / (12 - 1 - 2)))
         assert task.lr == pytest.approx(rate)
         for group in step.param_groups:
             group["lr"] = task.lr
@@ -112,9 +106,7 @@ def test_same_bits_as_plain_pytorch(name: str, m: int, clip: str, shared: str) -
         step.zero_grad()
     assert losses_hash(losses) == losses_hash(task.loss for task in tasks)
     assert state_hash(mine) == state_hash(model)
-    states = {
-        f"{n}.{k}": v for n, p in named for k, v in step.state.get(p, {}).items() if isinstance(v, Tensor)
-    }
+    states = {f"{n}.{k}": v for n, p in named for k, v in step.state.get(p, {}).items() if isinstance(v, Tensor)}
     theirs = {k: v for k, v in optimizer_tensors(optimizer).items() if ".pending." not in k}
     assert states.keys() == theirs.keys() and all(torch.equal(states[k], theirs[k]) for k in states)
 
@@ -205,12 +197,8 @@ def test_the_loop_leaves_the_callers_generators_alone() -> None:
 def test_a_learning_sampler_sees_losses_with_its_lag() -> None:
     r = recipe(sampler="small.py:learner", feedback_lag=4)
     archs = [task.arch for task in run_plain(r, 12)[2]]
-    assert archs == [
-        task.arch for task in run_plain(recipe(sampler="small.py:learner", feedback_lag=4), 12)[2]
-    ]
-    assert archs != [
-        task.arch for task in run_plain(recipe(sampler="small.py:learner", feedback_lag=2), 12)[2]
-    ]
+    assert archs == [task.arch for task in run_plain(recipe(sampler="small.py:learner", feedback_lag=4), 12)[2]]
+    assert archs != [task.arch for task in run_plain(recipe(sampler="small.py:learner", feedback_lag=2), 12)[2]]
 
 
 def forgetful(space: nn.Module, seed: int) -> Any:
@@ -229,9 +217,7 @@ def test_threads_are_part_of_the_recipe() -> None:
     task = next(r.tasks(1))
     torch.set_num_threads(2)
     with (
-        pytest.raises(
-            UserError, match=r"threads = 1, but torch uses 2 in this process.*set_num_threads\(1\)"
-        ),
+        pytest.raises(UserError, match=r"threads = 1, but torch uses 2 in this process.*set_num_threads\(1\)"),
         sn.keyed_rng(task, 0),
     ):
         model(task.micro_batches[0][0], arch=task.arch)

@@ -67,7 +67,5 @@ def test_policies_are_parsed_strictly() -> None:
     assert Shared.parse("strict") == Shared("strict") and Shared.parse("frozen") == Shared("frozen")
     assert Shared.parse("delayed:2") == Shared("delayed", 2)
     for bad in ("", "delayed", "delayed:", "delayed:1", "delayed:-2", "delayed:2.0", "frozen:2", "Strict"):
-        with pytest.raises(
-            RecipeError, match=r"shared must be 'strict', 'delayed:K' with K >= 2, or 'frozen', got"
-        ):
+        with pytest.raises(RecipeError, match=r"shared must be 'strict', 'delayed:K' with K >= 2, or 'frozen', got"):
             Shared.parse(bad)

@@ -129,9 +129,7 @@ def test_an_empty_log_does_not_pass() -> None:
 def test_a_log_that_starts_later(shared: str, first: int) -> None:
     log = right_log(shared=shared)
     wait = int(shared.partition(":")[2] or 1) - 1
-    late = [
-        a for a in log if a.seq >= first or (a.phase == "U" and a.group in ALWAYS and a.seq >= first - wait)
-    ]
+    late = [a for a in log if a.seq >= first or (a.phase == "U" and a.group in ALWAYS and a.seq >= first - wait)]
     assert check(late, rules(shared=shared, first=first)) == []
     for i, access in enumerate(late):
         for what, wrong in mutations(access):

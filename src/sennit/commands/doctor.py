@@ -22,8 +22,8 @@ from sennit.commands.output import Output
 from sennit.commands.recorded import HASHES
 from sennit.errors import RunError
 
-HELP = """Can this machine run sennit, and how: versions, processors, memory, GPUs, extras, and a self-test that trains
-a tiny supernet as plain loop and on 1 and 2 workers and compares the hashes. Exit code 1 if it cannot.
+HELP = """Can this machine run sennit, and how: versions, processors, memory, GPUs, extras. A self-test trains
+a tiny supernet as plain loop and on 1 and 2 workers and compares the hashes. Exit code 1 if not.
 
     sennit doctor"""
 
@@ -61,9 +61,17 @@ class Doctor:
     def run(self, out: Output) -> int:
         """Look at everything, then try it."""
         looks: list[Callable[[], Check]] = [
-            _system, _python, _torch, _processors, _memory, _shared_memory, _gpus, _threads, _extras,
+            _system,
+            _python,
+            _torch,
+            _processors,
+            _memory,
+            _shared_memory,
+            _gpus,
+            _threads,
+            _extras,
             _data_folder,
-        ]  # fmt: skip
+        ]
         checks = [look() for look in looks]
         out.say("self-test: a tiny supernet as plain loop and on 1 and 2 workers ...")
         checks.append(_self_test())
@@ -183,9 +191,16 @@ def _self_test() -> Check:
     from sennit.runtime.train import Request, train
 
     recipe = Recipe(
-        space="tiny.py:Tiny", data="tiny.py:Noise", batch_size=8, micro_batches=2, steps=24, lr=0.05,
-        optimizer={"name": "adam"}, clip="global:1.0", base=str(Path(__file__).parent),
-    )  # fmt: skip
+        space="tiny.py:Tiny",
+        data="tiny.py:Noise",
+        batch_size=8,
+        micro_batches=2,
+        steps=24,
+        lr=0.05,
+        optimizer={"name": "adam"},
+        clip="global:1.0",
+        base=str(Path(__file__).parent),
+    )
     use_recipe(recipe)
     began = time.monotonic()
     hashes: dict[str, list[str]] = {}

@@ -17,8 +17,8 @@ from sennit.errors import RunError, UserError
 if TYPE_CHECKING:
     from sennit.runtime.load import LoadedRun
 
-HELP = """Writes one network of a trained supernet as a folder that plain PyTorch loads without sennit, and checks that
-it computes and measures the same, bit for bit.
+HELP = """Writes one network of a trained supernet as a folder that plain PyTorch loads without sennit, and
+checks that it computes and measures the same, bit for bit.
 
     sennit export runs/first --to best
     sennit export runs/first --arch mine.json --to mine --retrain 2000"""
@@ -60,14 +60,10 @@ class Export:
             arch, evaluation, metrics = self._found(run)
             rule = Evaluation(**evaluation)
             if self.retrain is None:
-                made = export(
-                    run.recipe, run.model(), arch, self.to, evaluation=rule, metrics=metrics, device=device
-                )
+                made = export(run.recipe, run.model(), arch, self.to, evaluation=rule, metrics=metrics, device=device)
             else:
                 recipe, model = self._retrained(run, arch, device, out)
-                made = export(
-                    recipe, model, arch, self.to, evaluation=rule, weights="retrained", device=device
-                )
+                made = export(recipe, model, arch, self.to, evaluation=rule, weights="retrained", device=device)
         kind = "inherited" if self.retrain is None else "retrained"
         content = {"folder": str(made.folder), "arch": arch, "weights": kind, "metrics": made.metrics}
         figures = ", ".join(f"{name} {value:.6g}" for name, value in made.metrics.items())

@@ -32,10 +32,7 @@ class Failure:
 
     def short(self) -> str:
         """The message in at most `LINES` lines."""
-        lines = [
-            line if len(line) <= LONGEST else line[: LONGEST - 4] + " ..."
-            for line in self.message.splitlines()
-        ]
+        lines = [line if len(line) <= LONGEST else line[: LONGEST - 4] + " ..." for line in self.message.splitlines()]
         if len(lines) > LINES:
             half = LINES // 2
             left_out = f"  ... ({len(lines) - 2 * half + 1} lines left out)"

@@ -39,9 +39,7 @@ class Meter:
         clock: monotonic seconds.
     """
 
-    def __init__(
-        self, out: Output, label: str, unit: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, out: Output, label: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.out, self.label, self.unit, self.clock = out, label, unit, clock
         live = Live(console=out.people, auto_refresh=False, transient=True)
         self.live = live if out.people.is_terminal else None

@@ -45,10 +45,12 @@ class Recorded:
         has_result = (folder.path / "result.json").is_file()
         lines = list(_lines(folder.losses))
         return Recorded(
-            folder.path, folder.read_json("run.json"), folder.read_json("result.json") if has_result else None,
+            folder.path,
+            folder.read_json("run.json"),
+            folder.read_json("result.json") if has_result else None,
             [line for line in lines if "loss" in line],
             [{**line["evaluation"], "seq_id": line["seq_id"]} for line in lines if "evaluation" in line],
-        )  # fmt: skip
+        )
 
     def recipe(self) -> Recipe:
         """The recipe of the run."""
@@ -72,13 +74,9 @@ class Recorded:
         """
         recorded = len(self.lines)
         if not recorded:
-            raise UserError(
-                f"{self.path} has no finished subnet; go on with it first: sennit train ... --resume"
-            )
+            raise UserError(f"{self.path} has no finished subnet; go on with it first: sennit train ... --resume")
         if asked is not None and not 1 <= asked <= recorded:
-            raise UserError(
-                f"{knob} must be between 1 and {recorded}, which {self.path} has recorded, got {asked}"
-            )
+            raise UserError(f"{knob} must be between 1 and {recorded}, which {self.path} has recorded, got {asked}")
         return recorded if asked is None else asked
 
     def result_at(self, steps: int) -> dict[str, Any] | None:
@@ -95,9 +93,7 @@ class Recorded:
         """Why hashes made here need not be those of the run; empty if they must be."""
         from sennit.runtime.fingerprint import different
 
-        reasons = (
-            [] if self.run.get("comparable", True) else ["its recipe says allow_nondeterministic = true"]
-        )
+        reasons = [] if self.run.get("comparable", True) else ["its recipe says allow_nondeterministic = true"]
         return reasons + different(self.run["fingerprint"], fingerprint)
 
     def first_difference(self, lines: list[dict[str, Any]]) -> str | None:
@@ -106,9 +102,7 @@ class Recorded:
             if here["arch"] != there["arch"]:
                 return f"subnet {here['seq_id']} has arch {here['arch']}, recorded is {there['arch']}"
             if here["loss"] != there["loss"]:
-                return (
-                    f"the loss of subnet {here['seq_id']} is {here['loss']!r}, recorded is {there['loss']!r}"
-                )
+                return f"the loss of subnet {here['seq_id']} is {here['loss']!r}, recorded is {there['loss']!r}"
         return None
 
 
@@ -116,9 +110,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     found: list[dict[str, Any]] = []
-    for number, line in enumerate(
-        path.read_bytes().split(b"\n")[:-1], 1
-    ):  # what follows the last newline is torn
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last newline is torn
         try:
             found.append(json.loads(line))
         except ValueError as error:

@@ -32,9 +32,7 @@ def replay(options: Train, out: Output) -> int:
 
     assert options.replay is not None
     if options.probe is None:
-        raise UserError(
-            f"--replay {options.replay} needs --probe FILE, a file.py with a function probe(event)"
-        )
+        raise UserError(f"--replay {options.replay} needs --probe FILE, a file.py with a function probe(event)")
     if options.resume:
         raise UserError("--replay repeats a run from its beginning; leave out --resume")
     file, name = probe_file(options.probe)
@@ -43,9 +41,15 @@ def replay(options: Train, out: Output) -> int:
     steps = recorded.steps(options.steps)
     with _folder(options.out) as folder, Probe(file, name, to_stderr=out.json) as probe:
         request = Request(
-            recipe=recipe, placement=options.placement(), engine=options.engine, offload=options.offload, out=folder,
-            steps=steps, name=f"{recorded.name}-replay", probes=(probe,),
-        )  # fmt: skip
+            recipe=recipe,
+            placement=options.placement(),
+            engine=options.engine,
+            offload=options.offload,
+            out=folder,
+            steps=steps,
+            name=f"{recorded.name}-replay",
+            probes=(probe,),
+        )
         use_recipe(recipe)
         with blaming(UserError, "while the recipe was checked"):
             check(request)
@@ -67,12 +71,8 @@ def _recipe(options: Train, recorded: Recorded) -> Recipe:
         given = read_recipe(recipe_file(options.recipe))
         if given.identity() != recipe.identity():
             shown = "; ".join(differences(recipe.to_dict(), given.to_dict()))
-            raise UserError(
-                f"{options.recipe} is not the recipe of {recorded.path} ({shown}); leave out RECIPE"
-            )
-    return replace(
-        recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1)
-    )
+            raise UserError(f"{options.recipe} is not the recipe of {recorded.path} ({shown}); leave out RECIPE")
+    return replace(recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1))
 
 
 def _compare(recorded: Recorded, again: Recorded, result: dict[str, Any], steps: int, out: Output) -> int:
@@ -85,7 +85,8 @@ def _compare(recorded: Recorded, again: Recorded, result: dict[str, Any], steps:
     if reasons:
         verdict = f"not comparable with {recorded.path}: {'; '.join(reasons)}"
     elif different or first:
-        verdict = f"NOT the run in {recorded.path}: {', '.join(different)} differ. First: {first or 'no loss differs'}"
+        keys = ", ".join(different)
+        verdict = f"NOT the run in {recorded.path}: {keys} differ. First: {first or 'no loss differs'}"
     else:
         verdict = f"the same as {recorded.path}: {compared}"
     content = {**result, "replay_of": str(recorded.path), "comparable": not reasons, "different": different}
@@ -138,9 +139,13 @@ class Probe:
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sennit.commands.probe_host", str(file), name, str(writing)],
-                stdin=subprocess.PIPE, stdout=sys.stderr if to_stderr else None, pass_fds=(writing,), text=True,
-                encoding="utf-8", env={**os.environ, "PYTHONPATH": path},
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr if to_stderr else None,
+                pass_fds=(writing,),
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, "PYTHONPATH": path},
+            )
         finally:
             os.close(writing)
         self.answers = os.fdopen(reading, encoding="utf-8")

@@ -15,12 +15,12 @@ from sennit.commands.output import Output
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import UserError
 
-HELP = """Shows what a run did: how far it is, how fast, losses, evaluations, searches, hashes. Also while it runs.
+HELP = """Shows what a run did: how far it is, how fast, losses, evaluations, searches, hashes.
 
     sennit report runs/first"""
 
 AVERAGED = 20
-"""Subnets at the beginning and at the end whose losses are averaged: one loss says little about a supernet."""
+"""Subnets at the beginning and at the end whose losses are averaged: a single loss says little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +126,11 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("loss", f"first {facts['loss_first']:.4g}, last {facts['loss_last']:.4g} ({means})"))
     last = facts["evaluations"][-1] if facts["evaluations"] else None
     if last and last["mean"] is not None:
-        text = f"after {last['seq_id'] + 1} subnets: {last['metric']} mean {last['mean']:.4g}, best {last['best']:.4g}"
-        rows.append(("evaluation", text))
+        figures = f"{last['metric']} mean {last['mean']:.4g}, best {last['best']:.4g}"
+        rows.append(("evaluation", f"after {last['seq_id'] + 1} subnets: {figures}"))
     for search in facts["searches"]:
         best = search["best"]
-        metrics = (
-            ", ".join(f"{name} {value:.4g}" for name, value in best["metrics"].items())
-            if best
-            else "nothing yet"
-        )
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in best["metrics"].items()) if best else "nothing yet"
         rows.append(("search", f"{search['folder']}: {search['evaluations']} networks, best {metrics}"))
     rows.append(("checkpoints", ", ".join(str(int(name)) for name in facts["checkpoints"]) or "none yet"))
     rows += [(key.removesuffix("_sha256"), facts[key] or "") for key in HASHES]

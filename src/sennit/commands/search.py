@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sennit.explore.result import SearchResult
     from sennit.runtime.load import LoadedRun
 
-HELP = """Looks for the best network of a trained supernet. Each result is on disk before the next candidate is drawn: the
-same command goes on where an earlier one was stopped, with the very candidates that it would have tried.
+HELP = """Looks for the best network of a trained supernet. Each result is on disk before the next candidate
+is drawn: the same command goes on where an earlier one was stopped, as if it had not been.
 
     sennit search runs/first --budget 200
     sennit search runs/first --strategy random --max-parameters 20000"""
@@ -47,9 +47,7 @@ class Search:
     """Evaluations, those of earlier calls included."""
     seed: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: the recipe's)")] = None
     """Of the strategy's draws."""
-    objective: Annotated[
-        str | None, arg(metavar="M", help_behavior_hint="(default: accuracy, else loss)")
-    ] = None
+    objective: Annotated[str | None, arg(metavar="M", help_behavior_hint="(default: accuracy, else loss)")] = None
     """A metric, or max:NAME or min:NAME."""
     max_parameters: Annotated[int | None, arg(metavar="X", help_behavior_hint="(default: no limit)")] = None
     """Leave out networks with more parameters."""
@@ -81,11 +79,17 @@ class Search:
             meter.update(0, self.budget)
             try:
                 result = search(
-                    run.recipe, run.model(), folder, strategy=_strategy(self.strategy), seed=self.seed,
-                    budget=self.budget, objective=self.objective, on_result=on_result,
+                    run.recipe,
+                    run.model(),
+                    folder,
+                    strategy=_strategy(self.strategy),
+                    seed=self.seed,
+                    budget=self.budget,
+                    objective=self.objective,
                     constraints=Constraints(max_parameters=self.max_parameters, max_flops=self.max_flops),
+                    on_result=on_result,
                     device=run.run["placement"]["device"],
-                )  # fmt: skip
+                )
             except KeyboardInterrupt:
                 raise Interrupted(
                     f"stopped after {done} of {self.budget} networks, all kept in {folder}; the same command goes on"
@@ -96,10 +100,13 @@ class Search:
     def _folder(self, run: LoadedRun) -> Path:
         """Where this search's log is: the same settings on the same weights find it again."""
         settings = {
-            "strategy": self.strategy, "seed": run.recipe.seed if self.seed is None else self.seed,
-            "objective": self.objective, "max_parameters": self.max_parameters, "max_flops": self.max_flops,
+            "strategy": self.strategy,
+            "seed": run.recipe.seed if self.seed is None else self.seed,
+            "objective": self.objective,
+            "max_parameters": self.max_parameters,
+            "max_flops": self.max_flops,
             "subnets": run.state.seq_id,
-        }  # fmt: skip
+        }
         digest = hashlib.sha256(jsonlib.dumps(settings, sort_keys=True).encode()).hexdigest()
         plain = re.sub(r"\W+", "-", self.strategy.rpartition(":")[2])
         return run.folder.path / FOLDER / f"{plain}-{run.state.seq_id}-{digest[:8]}"
@@ -116,18 +123,22 @@ def _strategy(given: str) -> str:
 def _headline(result: SearchResult, run: LoadedRun) -> str:
     stopped = "" if result.stopped == "budget" else ", then there was no other network left"
     return (
-        f"{run.folder.path}: {len(result.trials)} networks evaluated after {run.state.seq_id} subnets{stopped}; "
-        f"log in {result.folder}"
+        f"{run.folder.path}: {len(result.trials)} networks evaluated after {run.state.seq_id} subnets"
+        f"{stopped}; log in {result.folder}"
     )
 
 
 def _content(result: SearchResult, run: LoadedRun) -> dict[str, Any]:
     best = result.best
     return {
-        "run": str(run.folder.path), "subnets": run.state.seq_id, "folder": str(result.folder),
-        "evaluations": len(result.trials), "stopped": result.stopped, "objective": result.objective.name,
+        "run": str(run.folder.path),
+        "subnets": run.state.seq_id,
+        "folder": str(result.folder),
+        "evaluations": len(result.trials),
+        "stopped": result.stopped,
+        "objective": result.objective.name,
         "best": {"number": best.number, "arch": best.arch, "metrics": best.metrics},
-    }  # fmt: skip
+    }
 
 
 def leaderboard(top: list[Trial]) -> Table:

@@ -13,8 +13,8 @@ from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.errors import UserError
 
-HELP = """Shows what the space of a recipe contains: size, parameters, choices, what every network shares. Each candidate is
-dry-run for shapes, nothing is trained.
+HELP = """Shows what the space of a recipe contains: size, parameters, choices, what every network shares.
+Each candidate is dry-run for shapes, nothing is trained.
 
     sennit space recipes/digits.toml"""
 
@@ -47,8 +47,6 @@ class Space:
         for label, site in list(sites.items())[:MOST_CHOICES]:
             table.add_row(label, str(len(site.choice.options())), site.choice.legal())
         more = [f"... {len(sites) - MOST_CHOICES} more choices"] if len(sites) > MOST_CHOICES else []
-        choices = {
-            label: [site.choice.encode(o) for o in site.choice.options()] for label, site in sites.items()
-        }
+        choices = {label: [site.choice.encode(o) for o in site.choice.options()] for label, site in sites.items()}
         out.result({**asdict(report), "choices": choices}, *report.lines(), table, *more)
         return 0

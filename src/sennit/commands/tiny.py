@@ -1,4 +1,4 @@
-"""The space and the data of the self-test in `sennit doctor`: everything that placement could get wrong, small."""
+"""Space and data of the self-test in `sennit doctor`: what placement could get wrong, small."""
 
 from __future__ import annotations
 

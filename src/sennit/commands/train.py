@@ -68,9 +68,7 @@ class Train:
 
             return replay(self, out)
         if self.probe is not None:
-            raise UserError(
-                f"--probe {self.probe} watches the repetition of a run; name that with --replay RUN"
-            )
+            raise UserError(f"--probe {self.probe} watches the repetition of a run; name that with --replay RUN")
         if self.recipe is None:
             raise UserError("RECIPE is missing: give a recipe file, as in `sennit train recipes/digits.toml`")
         from sennit.recipe import read_recipe, use_recipe
@@ -80,9 +78,15 @@ class Train:
 
         path = recipe_file(self.recipe)
         request = Request(
-            recipe=read_recipe(path), placement=self.placement(), engine=self.engine, offload=self.offload,
-            out=self.out, resume=self.resume, steps=self.steps, name=path.stem,
-        )  # fmt: skip
+            recipe=read_recipe(path),
+            placement=self.placement(),
+            engine=self.engine,
+            offload=self.offload,
+            out=self.out,
+            resume=self.resume,
+            steps=self.steps,
+            name=path.stem,
+        )
         use_recipe(request.recipe)
         with blaming(UserError, "while the recipe was checked"):
             check(request)
@@ -103,16 +107,22 @@ class Train:
 
         if self.engine == "plain":
             for name, value, unused in (
-                ("plan", self.plan, None), ("in-flight", self.in_flight, 0), ("loaders", self.loaders, 0),
+                ("plan", self.plan, None),
+                ("in-flight", self.in_flight, 0),
+                ("loaders", self.loaders, 0),
                 ("prefetch", self.prefetch, 2),
-            ):  # fmt: skip
+            ):
                 if value != unused:
                     raise UserError(f"--{name} {value} {NO_PIPELINE}")
         plan = None if self.plan is None else str(self.plan)
         return Placement(
-            workers=self.workers, device=self.device, plan=plan, in_flight=self.in_flight, loaders=self.loaders,
+            workers=self.workers,
+            device=self.device,
+            plan=plan,
+            in_flight=self.in_flight,
+            loaders=self.loaders,
             prefetch=self.prefetch,
-        )  # fmt: skip
+        )
 
 
 def recipe_file(given: Path) -> Path:

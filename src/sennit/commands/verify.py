@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from sennit.recipe import Recipe
     from sennit.runtime.train import Request
 
-HELP = """Runs the recipe of a run again as plain loop and on other numbers of workers, and compares every hash: weights,
-optimizer, losses. An independent checker reads the access log of each run. Exit code 1 on any difference.
+HELP = """Runs the recipe of a run again as plain loop and on other numbers of workers, and compares hashes of
+weights, optimizer and losses. An independent checker reads the access log of each run. Exit code 1 on any
+difference.
 
     sennit verify runs/first
     sennit verify runs/first --workers 2,8 --steps 50"""
@@ -84,12 +85,10 @@ class Verify:
         with tempfile.TemporaryDirectory(prefix="sennit-verify-") as temporary:
             for number, workers in enumerate((0, *counts)):
                 request = _request(recipe, workers, device, steps, Path(temporary) / str(number))
-                rows.append(_fresh_row(request, f"{number}/{len(counts)}", out))
+                rows.append(_fresh_row(request, f"{number + 1}/{len(counts) + 1}", out))
         _compare(rows, comparable=not reasons)
         equal = not any(row.different or row.n_violations for row in rows)
-        out.result(
-            _content(recorded, steps, rows, reasons, equal), *_shown(recorded, steps, rows, reasons, equal)
-        )
+        out.result(_content(recorded, steps, rows, reasons, equal), *_shown(recorded, steps, rows, reasons, equal))
         return 0 if equal else 1
 
     def _counts(self, recipe: Recipe, out: Output) -> list[int]:
@@ -107,9 +106,7 @@ class Verify:
             counts = [n for n in counts if n <= most]
             out.say(f"the space has {most} blocks, so at most {most} workers")
         if max(counts) > most:
-            raise UserError(
-                f"--workers {self.workers}: the space has only {most} blocks to place; use at most {most}"
-            )
+            raise UserError(f"--workers {self.workers}: the space has only {most} blocks to place; use at most {most}")
         return counts
 
 
@@ -119,9 +116,7 @@ def _quick(recipe: Recipe) -> Recipe:
 
     from sennit.recipe import CheckpointRule, EvaluateRule
 
-    return replace(
-        recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1)
-    )
+    return replace(recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1))
 
 
 def _request(recipe: Recipe, workers: int, device: str, steps: int, folder: Path) -> Request:
@@ -129,9 +124,12 @@ def _request(recipe: Recipe, workers: int, device: str, steps: int, folder: Path
     from sennit.runtime.train import Request
 
     return Request(
-        recipe=recipe, placement=Placement(workers=max(workers, 1), device=device), out=folder, steps=steps,
+        recipe=recipe,
+        placement=Placement(workers=max(workers, 1), device=device),
+        out=folder,
+        steps=steps,
         engine="pipeline" if workers else "plain",
-    )  # fmt: skip
+    )
 
 
 def _name(request: Request) -> str:
@@ -141,9 +139,7 @@ def _name(request: Request) -> str:
 
 def _recorded_row(recorded: Recorded, steps: int) -> Row:
     result = recorded.result_at(steps)
-    hashes = (
-        {key: result[key] for key in HASHES} if result else {"losses_sha256": recorded.losses_sha256(steps)}
-    )
+    hashes = {key: result[key] for key in HASHES} if result else {"losses_sha256": recorded.losses_sha256(steps)}
     row = Row("recorded", recorded.run["placement"]["workers"], hashes, None)
     if result is not None:  # the log of a run that did not end well stops somewhere
         _check_log(row, recorded.path, recorded.run, steps)
@@ -207,20 +203,27 @@ def _compare(rows: list[Row], *, comparable: bool) -> None:
         recorded.different = [key for key, value in recorded.hashes.items() if value != plain.hashes[key]]
 
 
-def _content(
-    recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool
-) -> dict[str, Any]:
+def _content(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool) -> dict[str, Any]:
     return {
-        "run": str(recorded.path), "steps": steps, "equal": equal, "comparable": not reasons, "reasons": reasons,
+        "run": str(recorded.path),
+        "steps": steps,
+        "equal": equal,
+        "comparable": not reasons,
+        "reasons": reasons,
         "runs": [
             {
-                "name": row.name, "workers": row.workers, **row.hashes, "seconds": row.seconds,
-                "accesses": row.accesses, "violations": row.n_violations, "first_violations": row.violations,
+                "name": row.name,
+                "workers": row.workers,
+                **row.hashes,
+                "seconds": row.seconds,
+                "accesses": row.accesses,
+                "violations": row.n_violations,
+                "first_violations": row.violations,
                 "different": row.different,
             }
             for row in rows
         ],
-    }  # fmt: skip
+    }
 
 
 def _shown(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool) -> list[Any]:
@@ -234,9 +237,7 @@ def _shown(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], 
         table.add_row(row.name, *hashes, log, "" if row.seconds is None else f"{row.seconds:.1f}")
     lines = [f"{row.name}: {text}" for row in rows for text in row.violations]
     if reasons:
-        lines.append(
-            f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared."
-        )
+        lines.append(f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared.")
     lines.append("all equal" if equal else "NOT equal: what differs from the plain loop is marked with !=")
     return [table, *lines]
 

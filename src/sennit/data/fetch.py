@@ -137,8 +137,7 @@ def fetched(name: str, root: str | os.PathLike[str] | None = None, sha256: str |
     path = _place(name, root, sha256 or _source(name).sha256)
     if not path.is_file():
         raise UserError(
-            f"data set {name!r} is not in {path.parent}: run `sennit data fetch {name}`, "
-            "or give data_args path = FILE"
+            f"data set {name!r} is not in {path.parent}: run `sennit data fetch {name}`, or give data_args path = FILE"
         )
     return path
 

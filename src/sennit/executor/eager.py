@@ -67,15 +67,16 @@ class EagerExecutor:
         kept: names of buffers that training must not change (`shared = "frozen"`).
     """
 
-    def __init__(self, skeleton: nn.Module, names: Mapping[int, str], kept: frozenset[str], device: torch.device) -> None:
+    def __init__(
+        self, skeleton: nn.Module, names: Mapping[int, str], kept: frozenset[str], device: torch.device
+    ) -> None:
         self.modules = dict(skeleton.named_modules())
         self.device = device
         self.kept = kept
-        self.places: dict[str, list[tuple[dict[str, Any], str, str]]] = {}
-        for path, module in self.modules.items():
+        for module in self.modules.values():
             module.training = True
         self._names = dict(names)
-        self._tables = {
+        self._tables: dict[str, list[tuple[dict[str, Any], str, str]]] = {
             path: [
                 (table, attribute, self._names[id(tensor)])
                 for inner in module.modules()

@@ -68,8 +68,6 @@ def _evaluator(recipe: Recipe, device: torch.device | str) -> Evaluator:
     known: dict[str, Evaluator] = vars(recipe.built).setdefault("_evaluators", {})  # data is loaded once
     if str(device) not in known:
         rule = recipe.evaluate
-        evaluation = Evaluation(
-            split=rule.split, samples=rule.samples, recalibrate=rule.recalibrate, score=False
-        )
+        evaluation = Evaluation(split=rule.split, samples=rule.samples, recalibrate=rule.recalibrate, score=False)
         known[str(device)] = Evaluator(recipe, evaluation, device)
     return known[str(device)]

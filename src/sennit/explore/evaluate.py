@@ -71,9 +71,7 @@ class Evaluator:
         device: where the model lives.
     """
 
-    def __init__(
-        self, recipe: Recipe, rule: Evaluation = DEFAULT, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, recipe: Recipe, rule: Evaluation = DEFAULT, device: torch.device | str = "cpu") -> None:
         self.recipe, self.rule, self.device = recipe, rule, torch.device(device)
 
     # -- data, loaded once
@@ -132,9 +130,7 @@ class Evaluator:
         training = network.training
         network.train()
         norms = [
-            m
-            for m in network.modules()
-            if isinstance(m, _BatchNorm) and m.training and m.running_mean is not None
+            m for m in network.modules() if isinstance(m, _BatchNorm) and m.training and m.running_mean is not None
         ]
         if norms and self.rule.recalibrate:
             momenta = [m.momentum for m in norms]
@@ -220,9 +216,7 @@ def evaluate(
 def as_space(model: nn.Module) -> ModelSpace:
     """`model`, which must be a space."""
     if not isinstance(model, ModelSpace):
-        raise SpaceError(
-            f"a trained sennit.ModelSpace is needed (recipe.build_model()), got {type(model).__name__}"
-        )
+        raise SpaceError(f"a trained sennit.ModelSpace is needed (recipe.build_model()), got {type(model).__name__}")
     return model
 
 

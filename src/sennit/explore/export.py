@@ -134,9 +134,7 @@ def _write_network(folder: Path, network: FrozenNetwork, evaluator: Evaluator) -
     held = traced.program.state_dict
     for name, tensor in tensors.items():
         if name not in held or not same_bits(held[name], tensor):
-            raise RunError(
-                f"the exported program does not hold {name!r} as the network does; please report this"
-            )
+            raise RunError(f"the exported program does not hold {name!r} as the network does; please report this")
     safetensors.torch.save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
     return traced
 

@@ -35,9 +35,7 @@ class _Chosen(KeyedBatches):
         return self.chosen[seq_id]
 
 
-def held_out(
-    dataset: Any, batch_size: int, samples: int | None, seed: int, device: torch.device
-) -> list[Any]:
+def held_out(dataset: Any, batch_size: int, samples: int | None, seed: int, device: torch.device) -> list[Any]:
     """Batches `(x, y)` that hold each of the chosen samples once; the last may be smaller.
 
     All samples come in their order; fewer than all are a keyed choice, in their order. A data set with length

@@ -84,8 +84,7 @@ class Log:
         self._check(entries[0].get("search"), identity)
         if len(entries) > 1 and not resume:
             raise UserError(
-                f"{self.path} already holds {len(entries) - 1} results; resume this search, or choose "
-                "another folder"
+                f"{self.path} already holds {len(entries) - 1} results; resume this search, or choose another folder"
             )
         return entries[1:]
 
@@ -97,9 +96,7 @@ class Log:
         if different:
             there, here = ({k: _short(side.get(k)) for k in different} for side in (found, identity))
             shown = "; ".join(f"{k}: {there[k]} there, {here[k]} here" for k in different)
-            raise UserError(
-                f"{self.path} holds another search ({shown}); give the same settings, or another folder"
-            )
+            raise UserError(f"{self.path} holds another search ({shown}); give the same settings, or another folder")
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line, and wait until it is on the disk.
@@ -113,8 +110,7 @@ class Log:
             os.fsync(self.file.fileno())
         except OSError as error:
             raise RunError(
-                f"cannot write {self.path}: {error.strerror}; all earlier results are kept, resume when "
-                "there is room"
+                f"cannot write {self.path}: {error.strerror}; all earlier results are kept, resume when there is room"
             ) from error
 
     def _sync_folder(self) -> None:

@@ -73,9 +73,7 @@ class Objective:
             UserError: the network has no such metric.
         """
         if self.name not in metrics:
-            raise UserError(
-                f"objective {self.name!r} was not measured; there are {', '.join(sorted(metrics))}"
-            )
+            raise UserError(f"objective {self.name!r} was not measured; there are {', '.join(sorted(metrics))}")
         return float(metrics[self.name])
 
     def rank(self, metrics: Mapping[str, Any]) -> float:

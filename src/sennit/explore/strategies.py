@@ -109,9 +109,7 @@ def make_strategy(name: str, structure: Structure, seed: int, base: str = ".", *
         UserError: an unknown name, an argument it does not take, or an object without `ask`.
     """
     if name not in STRATEGIES and not is_file_name(name):
-        raise UserError(
-            f"strategy = {name!r} is neither built in ({', '.join(STRATEGIES)}) nor written 'file.py:Name'"
-        )
+        raise UserError(f"strategy = {name!r} is neither built in ({', '.join(STRATEGIES)}) nor written 'file.py:Name'")
     factory = STRATEGIES[name] if name in STRATEGIES else resolve(name, base, "strategy", STRATEGIES)
     try:
         strategy = factory(structure, seed=seed, **arguments)

@@ -193,4 +193,6 @@ class CudaStore:
 def _pin(host: HostStore) -> bool:
     """Register the shared memory with CUDA, so that copies run at full speed. False if the system refuses."""
     pointer = torch.frombuffer(host.memory, dtype=torch.uint8).data_ptr()
-    return int(torch.cuda.cudart().cudaHostRegister(pointer, len(host.memory), 0)) == 0
+    runtime = torch.cuda.cudart()
+    assert runtime is not None
+    return int(runtime.cudaHostRegister(pointer, len(host.memory), 0)) == 0

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from sennit.errors import UserError
 
@@ -106,16 +106,19 @@ def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
         UserError: unreadable, another format, cuts that do not fit, or made for other blocks.
     """
     try:
-        held = json.loads(path.read_text())
+        held: Any = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the plan {path}: {error}") from error
-    if not isinstance(held, dict) or held.get("format") != FORMAT or not held.get("cuts"):
-        raise UserError(f"the plan {path} must be JSON with \"format\": \"{FORMAT}\" and a non-empty list \"cuts\"")
-    named = held.get("blocks")
+    table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
+    if table.get("format") != FORMAT or not table.get("cuts"):
+        raise UserError(f'the plan {path} must be JSON with "format": "{FORMAT}" and a non-empty list "cuts"')
+    named = table.get("blocks")
     if named is not None and list(named) != list(blocks):
-        raise UserError(f"the plan {path} was made for {len(named)} blocks, the space has {len(blocks)}: {blocks[:8]}...")
+        raise UserError(
+            f"the plan {path} was made for {len(named)} blocks, the space has {len(blocks)}: {blocks[:8]}..."
+        )
     try:
-        return CutsPlan(blocks, held["cuts"], workers)
+        return CutsPlan(blocks, table["cuts"], workers)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except TypeError as error:

@@ -63,7 +63,7 @@ def block_costs(
             leaves[name] = nn.Parameter(held) if name in trainable else held.clone()
         return leaves[name]
 
-    x, y = built.micro_batches(built.batches[0])[0]
+    x, _ = built.micro_batches(built.batches[0])[0]
     spent: dict[str, list[float]] = {}
     begin = time.perf_counter()
     with generators_restored():

@@ -31,13 +31,18 @@ from sennit.space.inline import is_inlined, loose_tensors
 from sennit.space.layer_choice import LayerChoice
 
 _FACTORIES = frozenset(
-    "arange zeros ones empty full rand randn randint randperm linspace logspace eye tensor tril_indices triu_indices".split()
+    "arange zeros ones empty full rand randn randint randperm linspace logspace eye tensor tril_indices "
+    "triu_indices".split()
 )
 _IN_PLACE = frozenset(
     "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ "
     "__ilshift__ __irshift__ __delitem__".split()
 )
-_OWN_FRAMES = ("torch", "sennit.program", *(f"sennit.space.{n}" for n in "choice layer_choice input_choice repeat".split()))
+_OWN_FRAMES = (
+    "torch",
+    "sennit.program",
+    *(f"sennit.space.{n}" for n in "choice layer_choice input_choice repeat".split()),
+)
 _STATISTICS = frozenset({"batch_norm", "instance_norm"})
 _SIZES = frozenset({"shape", "size", "numel", "__len__"})
 _FACTS = frozenset(
@@ -57,8 +62,8 @@ model, nor computed from these. Register it, so that every worker has it:
     wrong:  self.mask = torch.ones(8)
     right:  self.register_buffer("mask", torch.ones(8))"""
 
-STATISTICS = """{where}: `{call}` in inlined code updates running statistics, which no recording can see. Use a module, which
-is one step and owns its statistics:
+STATISTICS = """{where}: `{call}` in inlined code updates running statistics, which no recording can see. Use a
+module, which is one step and owns its statistics:
     wrong:  F.batch_norm(x, self.mean, self.var, training=self.training)
     right:  self.norm = nn.BatchNorm1d(width)    ...    self.norm(x)"""
 
@@ -272,7 +277,9 @@ class _Recording(TorchFunctionMode):
         specs = self.r.memo.get(key) if key is not None else None
         if specs is None:
             versions = {name: (b, b._version) for name, b in module.named_buffers()}
-            result = self.run_opaque(lambda: original(module, *args, **kwargs), path, inputs, where, module, args, kwargs)
+            result = self.run_opaque(
+                lambda: original(module, *args, **kwargs), path, inputs, where, module, args, kwargs
+            )
             self.note_written(path, module, versions)
             if key is not None:
                 self.r.memo[key] = _specs(result, inputs)
@@ -522,9 +529,7 @@ def _memo_key(called: Any, args: Any, kwargs: Any) -> Any:
 def _specs(result: Any, inputs: list[Tensor]) -> Any:
     """Shapes of a result; an input that is handed through is named by its position."""
     at = {id(t): i for i, t in enumerate(inputs)}
-    return map_tree(
-        lambda t: (Ref(at[id(t)]) if id(t) in at else Spec.of(t)) if isinstance(t, Tensor) else t, result
-    )
+    return map_tree(lambda t: (Ref(at[id(t)]) if id(t) in at else Spec.of(t)) if isinstance(t, Tensor) else t, result)
 
 
 def _made(specs: Any, inputs: list[Tensor]) -> Any:
@@ -541,9 +546,7 @@ def _with_data(module: nn.Module, args: Any, kwargs: Any) -> Any:
         with torch.no_grad():
             for tensor in [*real.parameters(), *real.buffers()]:
                 tensor.zero_()
-        a, k = map_tree(
-            lambda t: torch.zeros(t.shape, dtype=t.dtype) if isinstance(t, Tensor) else t, (args, kwargs)
-        )
+        a, k = map_tree(lambda t: torch.zeros(t.shape, dtype=t.dtype) if isinstance(t, Tensor) else t, (args, kwargs))
         result = real(*a, **k)
         return map_tree(lambda t: Spec.of(t).meta() if isinstance(t, Tensor) else t, result)
     except Exception:

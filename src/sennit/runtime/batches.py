@@ -32,9 +32,7 @@ class Batches:
             known = self.built.micro_batches(self.source.get(subnet.seq_id))
             self.built.program(subnet.arch, spec_of(as_call(known[0][0])))  # a new shape must fit the program
             if self.device.type != "cpu":
-                known = map_tree(
-                    lambda t: t.to(self.device, non_blocking=True) if isinstance(t, Tensor) else t, known
-                )
+                known = map_tree(lambda t: t.to(self.device, non_blocking=True) if isinstance(t, Tensor) else t, known)
             self.held[subnet.seq_id] = known
         return known
 

@@ -173,7 +173,8 @@ class SharedMemoryChannel:
 
     def flush(self) -> bool:
         """Write what is queued. Returns whether everything has gone out."""
-        return all([line.flush() for line in self.lines.values()]) and not self.waiting
+        gone = [line.flush() for line in self.lines.values()]  # every one of them, not up to the first
+        return all(gone) and not self.waiting
 
     def expecting(self) -> bool:
         """Payloads are there when their header is."""

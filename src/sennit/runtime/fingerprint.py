@@ -63,9 +63,7 @@ def fingerprint(device: str = "cpu") -> dict[str, Any]:
 def different(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
     """Where two fingerprints differ, as `key: this against that`; empty if bits are comparable."""
     keys = sorted({*one, *two})
-    return [
-        f"{key}: {one.get(key)!r} against {two.get(key)!r}" for key in keys if one.get(key) != two.get(key)
-    ]
+    return [f"{key}: {one.get(key)!r} against {two.get(key)!r}" for key in keys if one.get(key) != two.get(key)]
 
 
 @lru_cache(maxsize=1)

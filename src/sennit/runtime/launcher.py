@@ -172,7 +172,9 @@ class Crew:
                 break
         if self.nan is not None:
             seq_id, micro_batch, value = self.nan
-            raise NanLossError(f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}", seq_id, micro_batch)
+            raise NanLossError(
+                f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}", seq_id, micro_batch
+            )
         return Segment(limit, time.perf_counter() - begin)
 
     @property
@@ -290,9 +292,7 @@ def _child(
         os._exit(code)
 
 
-def _work(
-    rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], launcher: Line, logs: Path
-) -> int:
+def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], launcher: Line, logs: Path) -> int:
     from sennit.recipe import use_recipe
 
     use_recipe(share.recipe)
@@ -307,7 +307,14 @@ def _work(
         else:
             channel = SharedMemoryChannel(rank, lines, arenas)
             worker = Worker(
-                rank, share, (share.parts.store or CpuStore)(share.host), channel, lines.values(), launcher, log, torch.device("cpu")
+                rank,
+                share,
+                (share.parts.store or CpuStore)(share.host),
+                channel,
+                lines.values(),
+                launcher,
+                log,
+                torch.device("cpu"),
             )
         hear_out(worker)
         worker.channel.close()
@@ -329,9 +336,12 @@ def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None
         place = ""
         if worker is not None and (task := worker.tasks.task) is not None:
             pass_ = "forward" if task.kind == "F" else "backward"
-            place = f" in the {pass_} of subnet {task.seq_id}, micro-batch {task.micro_batch}, step {worker.tasks.where!r}"
+            place = (
+                f" in the {pass_} of subnet {task.seq_id}, micro-batch {task.micro_batch}, step {worker.tasks.where!r}"
+            )
         told = {
-            "kind": "raised", "text": f"{type(error).__name__}: {error}"[:2000], "place": place, "trace": calls_of(error),
+            "kind": "raised", "text": f"{type(error).__name__}: {error}"[:2000], "place": place,
+            "trace": calls_of(error),
         }  # fmt: skip
         if isinstance(error, RunError):  # says it all: a full disk
             told.update(text=str(error), trace="")

@@ -50,9 +50,7 @@ def load_run(path: Path | str) -> LoadedRun:
     return LoadedRun(folder, recipe, run, state)
 
 
-def model_of(
-    recipe: Recipe, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], done: int
-) -> ModelSpace:
+def model_of(recipe: Recipe, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], done: int) -> ModelSpace:
     """A copy of the supernet with these weights.
 
     Args:
@@ -79,7 +77,7 @@ def model_of(
                         torch.nn.Parameter(copy, requires_grad=tensor.requires_grad) if parameter else copy
                     )
                 table[attribute] = real[id(tensor)]  # type: ignore[assignment]
-    space.__dict__["_recordings"] = built.recordings
+    object.__setattr__(space, "_recordings", built.recordings)
     if recipe.sharing.kind == "delayed":
         _flush(recipe, space, optimizer, done)
     return space

@@ -36,7 +36,9 @@ class NcclChannel:
         world = len(lines) + 1
         self.edges: dict[tuple[int, int], Any] = {}
         if world > 1:
-            store = dist.FileStore(str(rendezvous), world)
+            store = dist.FileStore(  # pyright: ignore[reportPrivateImportUsage]
+                str(rendezvous), world
+            )
             dist.init_process_group("nccl", store=store, rank=rank, world_size=world)
             for a in range(world):
                 for b in range(world):
@@ -89,7 +91,8 @@ class NcclChannel:
             self.sent.popleft()
 
     def flush(self) -> bool:
-        return all([line.flush() for line in self.lines.values()])
+        gone = [line.flush() for line in self.lines.values()]  # every one of them
+        return all(gone)
 
     def expecting(self) -> bool:
         """Whether payloads are on their way, whose end no control line announces."""

@@ -18,7 +18,7 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.forked import in_child
 from sennit.runtime.launcher import Crew, low_water
 from sennit.runtime.segment import Segment, State
-from sennit.runtime.share import Parts, Share
+from sennit.runtime.share import REAL_PARTS, Parts, Share
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
 
@@ -39,7 +39,7 @@ class Pipeline:
         self, recipe: Recipe, placement: Placement, logs: Path, start: int = 0,
         state: State | None = None, earlier: list[Result] | None = None,
         on_result: Callable[[Result], None] = lambda result: None, inherited: list[int] | None = None,
-        parts: Parts = Parts(), probing: bool = False,
+        parts: Parts = REAL_PARTS, probing: bool = False,
     ) -> None:  # fmt: skip
         self.recipe, self.placement = recipe, placement
         built = recipe.built

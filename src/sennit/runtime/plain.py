@@ -96,7 +96,9 @@ class PlainEngine:
     def run(self, task: Task) -> None:
         program = self.built.program(task.arch)
         if self.device.type != "cpu":
-            task.micro_batches = map_tree(lambda t: t.to(self.device) if isinstance(t, Tensor) else t, task.micro_batches)
+            task.micro_batches = map_tree(
+                lambda t: t.to(self.device) if isinstance(t, Tensor) else t, task.micro_batches
+            )
         if self.offload:
             self.move(program, self.device)
         before = self.buffers_of(program)

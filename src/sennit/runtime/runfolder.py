@@ -60,9 +60,7 @@ class RunFolder:
         path = Path(path) if path is not None else RUNS / f"{name}-{_last(name)}"
         made = _make(path)
         if not made and not resume:
-            raise UserError(
-                f"--out {path} exists already; add --resume to go on with that run, or name another folder"
-            )
+            raise UserError(f"--out {path} exists already; add --resume to go on with that run, or name another folder")
         if not made:
             _refuse_other_content(path)
         lock = _locked(path)
@@ -227,9 +225,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _no_room(path: Path, error: OSError) -> RunError:
     if error.errno in FULL:
-        return RunError(
-            f"the disk is full: {path} could not be written ({error.strerror}); make room, then --resume"
-        )
+        return RunError(f"the disk is full: {path} could not be written ({error.strerror}); make room, then --resume")
     return RunError(f"{path} could not be written: {error.strerror or error}")
 
 
@@ -259,9 +255,7 @@ def _make(path: Path) -> bool:
     except FileExistsError:
         if path.is_dir():
             return False
-        raise UserError(
-            f"--out {path}: a file stands where the folder should be; name another folder"
-        ) from None
+        raise UserError(f"--out {path}: a file stands where the folder should be; name another folder") from None
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise _no_room(path, error) from error

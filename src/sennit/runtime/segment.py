@@ -41,8 +41,11 @@ class Engine(Protocol):
     """Runs subnets from cut to cut."""
 
     workers: int
-    busy: float
-    """Seconds spent in tasks, by all workers together."""
+
+    @property
+    def busy(self) -> float:
+        """Seconds spent in tasks, by all workers together."""
+        ...
 
     def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment: ...
 

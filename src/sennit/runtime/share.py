@@ -92,6 +92,9 @@ class Parts:
     store: Callable[[HostStore], DeviceStore] | None = None
 
 
+REAL_PARTS = Parts()
+
+
 @dataclass
 class Share:
     """Made before the fork, seen by every worker.

@@ -1,8 +1,8 @@
 """`Tasks`: executes the forward and the backward of a micro-batch on a run, and sends on what comes out.
 
-    F:  values in ─▶ slots bound ─▶ steps ─▶ values out, one message per receiving run
-    B:  gradients in ─▶ steps back ─▶ gradients of values, to where they were made
-                                  └─▶ gradients of parameters, to the workers that own the groups
+F:  values in ─▶ slots bound ─▶ steps ─▶ values out, one message per receiving run
+B:  gradients in ─▶ steps back ─▶ gradients of values, to where they were made
+                              └─▶ gradients of parameters, to the workers that own the groups
 """
 
 from __future__ import annotations
@@ -104,9 +104,7 @@ class Tasks:
         inputs = self.batches.of(subnet)[j][0] if run.reads_input else None
         values = bind_inputs(subnet.program, *as_call(inputs)) if run.reads_input else {}
         loss = (lambda output: self.loss(subnet, j, output)) if run.has_loss else None
-        out, ctx = self.executor.forward(
-            subnet.program, run, slot, flight.values, values, context, loss, self.at_step
-        )
+        out, ctx = self.executor.forward(subnet.program, run, slot, flight.values, values, context, loss, self.at_step)
         flight.values.clear()
         flight.context = ctx
         self.write_log(subnet, run, j, "F", before)

@@ -32,7 +32,7 @@ from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 from sennit.runtime.runfolder import RUNS, LossLog, RunFolder, fingerprint
 from sennit.runtime.segment import Engine, State
-from sennit.runtime.share import Parts
+from sennit.runtime.share import REAL_PARTS, Parts
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
 
@@ -49,7 +49,7 @@ class Request:
     """
 
     recipe: Recipe
-    placement: Placement = Placement()
+    placement: Placement = field(default_factory=Placement)
     engine: EngineName = "pipeline"
     offload: bool = False
     out: Path | None = None
@@ -57,7 +57,7 @@ class Request:
     steps: int | None = None
     name: str = "run"
     probes: tuple[Callable[[dict[str, Any]], None], ...] = ()
-    parts: Parts = Parts()
+    parts: Parts = REAL_PARTS
     save: bool = True
     """False keeps no checkpoints: for timing alone."""
 
@@ -263,7 +263,12 @@ class _Run:
             "fingerprint": self.fingerprint, "losses": self.losses,
         }  # fmt: skip
         checkpoint.write(
-            self.folder.checkpoints, done, engine.weights(), engine.optimizer_state(), state, self.recipe.checkpoint.keep
+            self.folder.checkpoints,
+            done,
+            engine.weights(),
+            engine.optimizer_state(),
+            state,
+            self.recipe.checkpoint.keep,
         )
         self.tell(Progress("checkpoint", done, self.end, self.losses[-1], self.evaluation))
 
@@ -286,7 +291,7 @@ class _Run:
             kept = f"the state before subnet {y} is kept in {self.folder.path}/checkpoints/{y:08d}"
         else:
             kept = f"later subnets had gone on already, so the cut before it could not be formed; {self.kept()}"
-        return NanLossError(f"{error}; {kept}. Lower lr, or set clip = \"global:1.0\"", y, error.micro_batch)
+        return NanLossError(f'{error}; {kept}. Lower lr, or set clip = "global:1.0"', y, error.micro_batch)
 
     def kept(self) -> str:
         found = checkpoint.folders(self.folder.checkpoints)

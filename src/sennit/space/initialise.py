@@ -17,8 +17,8 @@ from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names
 from sennit.supernet.keys import key_for, name_key, seeded
 
-UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The space is
-built without memory first, so values given in a constructor are lost. Either set it in the module,
+UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The
+space is built without memory first, so values given in a constructor are lost. Either set it in the module,
     def reset_parameters(self): nn.init.zeros_(self.{attribute})
 or in the space,
     def init(self, name, module): ...; return True"""
@@ -47,9 +47,7 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
     return space
 
 
-def initialise(
-    space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None
-) -> nn.Module:
+def initialise(space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None) -> nn.Module:
     """Give every parameter and buffer of `space` memory and its initial value, in place.
 
     Args:

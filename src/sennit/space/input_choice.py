@@ -30,9 +30,7 @@ class InputChoice(Choice):
         SpaceError: counts that do not fit, an unknown reduction, or a call with another number of tensors.
     """
 
-    def __init__(
-        self, n_candidates: int, n_chosen: int = 1, reduction: str = "sum", label: str | None = None
-    ) -> None:
+    def __init__(self, n_candidates: int, n_chosen: int = 1, reduction: str = "sum", label: str | None = None) -> None:
         super().__init__(label)
         if not 1 <= n_chosen <= n_candidates:
             raise SpaceError(f"1 <= n_chosen <= n_candidates must hold, got {n_chosen=} and {n_candidates=}")
@@ -59,7 +57,8 @@ class InputChoice(Choice):
     def forward(self, inputs: Sequence[Tensor]) -> Any:
         if len(inputs) != self.n_candidates:
             raise SpaceError(
-                f"InputChoice {self.label!r} has n_candidates={self.n_candidates} but was called with {len(inputs)} tensors"
+                f"InputChoice {self.label!r} has n_candidates={self.n_candidates} but was called with {len(inputs)} "
+                "tensors"
             )
         option = self.selected()
         assert isinstance(option, tuple)

@@ -61,7 +61,8 @@ class ModelSpace(nn.Module, metaclass=_Labelled):
 
         held = self.__dict__.get("_recordings")
         if held is None:
-            held = self.__dict__["_recordings"] = Recordings(self)
+            held = Recordings(self)
+            object.__setattr__(self, "_recordings", held)
         return held
 
     @property
@@ -69,7 +70,8 @@ class ModelSpace(nn.Module, metaclass=_Labelled):
         """The choices, their labels and conditions."""
         held = self.__dict__.get("_structure")
         if held is None:
-            held = self.__dict__["_structure"] = Structure(self)
+            held = Structure(self)
+            object.__setattr__(self, "_structure", held)
         return held
 
     def canonical(self, arch: Arch) -> dict[str, Any]:
@@ -141,7 +143,8 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
 
     binding = space.__dict__.get("_binding")
     if binding is None:
-        binding = space.__dict__["_binding"] = Binding(space)
+        binding = Binding(space)
+        object.__setattr__(space, "_binding", binding)
     values = bind_inputs(program, args, kwargs)
     device = next((v.device for v in values.values() if isinstance(v, Tensor)), torch.device("cpu"))
     context, training = current(), space.training
@@ -153,7 +156,7 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
         if step.kind != "module":
             run_step(step, values, None, parameter, context, device, training)
         else:
-            with _in_place(space, binding, program, step, parameter):
+            with _InPlace(space, binding, program, step, parameter):
                 run_step(step, values, binding.modules[step.target], parameter, context, device, training)
         for n in step.reads:
             if last_use[n] == step.index and n not in kept:
@@ -175,7 +178,7 @@ def _parameter_of(binding: Binding, program: Program, entered: dict[str, Tensor]
     return parameter
 
 
-class _in_place:
+class _InPlace:
     """For one call of a unit: the Edge of each tied parameter, and a scratch copy of each frozen buffer, stand
     where the unit looks for them."""
 

@@ -1,12 +1,12 @@
 """`space_report`: what a space contains, and what its always-shared layers cost. Printed before training.
 
-A network's parameters are those that its program reads. In a space whose choices form a tree the smallest and
-the largest network are found exactly, from the leaves up:
+A network's parameters are those that its program reads. In a space whose choices form a tree the smallest
+and the largest network are found exactly, from the leaves up:
 
-    cost(choice) = min (or max) over its options of: parameters under that option + cost of the choices under it
+    cost(choice) = min (or max) over its options of: parameters under it + cost of choices under it
 
-Where that does not hold (a choice of inputs leaves whole layers unused, a module stands under several choices)
-small spaces are counted through, and larger ones get bounds.
+Where that does not hold (a choice of inputs leaves layers unused, a module stands under several choices) small
+spaces are counted through, and larger ones get bounds.
 """
 
 from __future__ import annotations
@@ -62,14 +62,8 @@ class SpaceReport:
         """For people."""
         low, high = self.parameters
         bound = "" if self.exact else "at least / at most "
-        size = (
-            "more networks than can be counted"
-            if self.networks is None
-            else f"{_count(self.networks)} networks"
-        )
-        named = ", ".join(self.always[:4]) + (
-            f" and {len(self.always) - 4} more" if len(self.always) > 4 else ""
-        )
+        size = "more networks than can be counted" if self.networks is None else f"{_count(self.networks)} networks"
+        named = ", ".join(self.always[:4]) + (f" and {len(self.always) - 4} more" if len(self.always) > 4 else "")
         return [
             f"space: {size} in {self.blocks} blocks; supernet {_count(self.all_parameters)} parameters, "
             f"{_bytes(self.all_nbytes)}",
@@ -96,22 +90,26 @@ def space_report(built: Built) -> SpaceReport:
 
     structure = built.recordings.structure
     tensors = _parameters(built.skeleton)
-    used = {
-        name for arch in structure.covering() for step in built.program(arch).steps for name in step.params
-    }
-    storages = {
-        name: _storage(built.skeleton, name, tensor, paths) for name, (tensor, paths) in tensors.items()
-    }
+    used = {name for arch in structure.covering() for step in built.program(arch).steps for name in step.params}
+    storages = {name: _storage(built.skeleton, name, tensor, paths) for name, (tensor, paths) in tensors.items()}
     parameters, nbytes, exact = _extremes(built, structure, storages, used)
     always = tuple(sorted(built.always[0]))
     shared_names = [n for group in always for n in built.groups.by_name[group].names]
     n, size = (sum(getattr(storages[name], key) for name in shared_names) for key in ("numel", "nbytes"))
     return SpaceReport(
-        networks=structure.size(), blocks=len(block_order(built)), parameters=parameters, nbytes=nbytes, exact=exact,
-        all_parameters=sum(s.numel for s in storages.values()), all_nbytes=sum(s.nbytes for s in storages.values()),
-        always=always, always_parameters=n, always_nbytes=size, shared=built.recipe.shared,
+        networks=structure.size(),
+        blocks=len(block_order(built)),
+        parameters=parameters,
+        nbytes=nbytes,
+        exact=exact,
+        all_parameters=sum(s.numel for s in storages.values()),
+        all_nbytes=sum(s.nbytes for s in storages.values()),
+        always=always,
+        always_parameters=n,
+        always_nbytes=size,
+        shared=built.recipe.shared,
         policy=_policy(built.recipe.sharing.kind, built.recipe.sharing.lag, always, size),
-    )  # fmt: skip
+    )
 
 
 def _parameters(root: nn.Module) -> dict[str, tuple[Tensor, list[str]]]:
@@ -146,21 +144,15 @@ def _extremes(
         isinstance(s.choice, InputChoice) and len(s.choice.options()) > 1 for s in structure.sites.values()
     )
     if tree and all(_expected(built, structure, living, arch) for arch in structure.covering()):
-        found = [
-            _tree(structure, living.values(), key, pick) for key in ("numel", "nbytes") for pick in (min, max)
-        ]
+        found = [_tree(structure, living.values(), key, pick) for key in ("numel", "nbytes") for pick in (min, max)]
         return (found[0], found[1]), (found[2], found[3]), True
     size = structure.size()
     if size is not None and size <= SMALL:
-        counts = [
-            [_of(built, storages, arch, key) for key in ("numel", "nbytes")] for arch in structure.enumerate()
-        ]
+        counts = [[_of(built, storages, arch, key) for key in ("numel", "nbytes")] for arch in structure.enumerate()]
         n, b = zip(*counts, strict=True)
         return (min(n), max(n)), (min(b), max(b)), True
     always = [n for group in built.always[0] for n in built.groups.by_name[group].names]
-    loose = [
-        s if len(s.places) == 1 else _Storage(s.numel, s.nbytes, frozenset({()})) for s in storages.values()
-    ]
+    loose = [s if len(s.places) == 1 else _Storage(s.numel, s.nbytes, frozenset({()})) for s in storages.values()]
     ranges = [
         (sum(getattr(storages[n], key) for n in always), _tree(structure, loose, key, max))
         for key in ("numel", "nbytes")
@@ -173,9 +165,7 @@ def _of(built: Built, storages: dict[str, _Storage], arch: dict[str, object], ke
     return sum(getattr(storages[name], key) for name in names)
 
 
-def _expected(
-    built: Built, structure: Structure, living: dict[str, _Storage], arch: dict[str, object]
-) -> bool:
+def _expected(built: Built, structure: Structure, living: dict[str, _Storage], arch: dict[str, object]) -> bool:
     """Whether the network reads just what stands under its choices: none of its layers goes unused."""
     options = structure.parse(arch)
     wanted = sum(s.numel for s in living.values() if any(_holds(place, options) for place in s.places))
@@ -186,9 +176,7 @@ def _holds(place: Condition, options: dict[str, Option]) -> bool:
     return all(options.get(label) in legal for label, legal in place)
 
 
-def _tree(
-    structure: Structure, storages: Iterable[_Storage], key: str, pick: Callable[[Iterable[int]], int]
-) -> int:
+def _tree(structure: Structure, storages: Iterable[_Storage], key: str, pick: Callable[[Iterable[int]], int]) -> int:
     """The extreme of `key` over all networks, from the leaves up. A choice under several others is counted at
     the root, each storage once, which makes the maximum an upper bound there."""
     own: dict[Condition, int] = {}
@@ -215,12 +203,11 @@ def _tree(
 
 def _policy(kind: str, lag: int, always: tuple[str, ...], nbytes: int) -> str:
     if not always:
-        return (
-            "no layer is in every network, so subnets wait for each other only where they share a candidate"
-        )
+        return "no layer is in every network, so subnets wait for each other only where they share a candidate"
     if kind == "delayed":
         extra = (lag - 1) * nbytes + lag * nbytes
-        return f"these layers are read {lag} subnets late; {lag} versions and gradients are kept, {_bytes(extra)} more"
+        kept = f"{lag} versions and gradients are kept, {_bytes(extra)} more"
+        return f"these layers are read {lag} subnets late; {kept}"
     if kind == "frozen":
         return "these layers stay at their initial values"
     return "exact; at these layers each subnet waits for the one before (more micro_batches hide it)"

@@ -99,7 +99,9 @@ class Structure:
         try:
             return self.parse(arch), ()
         except ArchError:
-            given = {label: self.sites[label].choice.parse(value) for label, value in arch.items() if label in self.sites}
+            given = {
+                label: self.sites[label].choice.parse(value) for label, value in arch.items() if label in self.sites
+            }
             if len(given) != len(arch):
                 raise
             options = self._active({**defaults, **given})
@@ -153,7 +155,9 @@ class Structure:
         }
         add(deepest)
         for k in range(widest):
-            cyclic = {label: site.choice.options()[k % len(site.choice.options())] for label, site in self.sites.items()}
+            cyclic = {
+                label: site.choice.options()[k % len(site.choice.options())] for label, site in self.sites.items()
+            }
             add(cyclic)
             repeats = {label: deepest[label] for label, s in self.sites.items() if isinstance(s.choice, Repeat)}
             add({**cyclic, **repeats})
@@ -202,7 +206,8 @@ class Structure:
             inner = [
                 child
                 for child in self.sites.values()
-                if () not in child.conditions and child.conditions[0][-1][0] == site.label
+                if () not in child.conditions
+                and child.conditions[0][-1][0] == site.label
                 and option in child.conditions[0][-1][1]
             ]
             total += prod(self._count(child) for child in inner)

@@ -152,7 +152,7 @@ class Built:
             arguments["split"] = split
         elif split != "train":
             raise RecipeError(
-                f"data = {name!r} takes no argument `split`, so there is no {split!r} data; add split=\"train\" to it"
+                f'data = {name!r} takes no argument `split`, so there is no {split!r} data; add split="train" to it'
             )
         try:
             return factory(**arguments)
@@ -201,7 +201,8 @@ class Built:
         if recipe.sampler.endswith((".json", ".jsonl")):
             return FromFile(structure, Path(recipe.base) / recipe.sampler)
         raise RecipeError(
-            f"sampler = {recipe.sampler!r} must be 'uniform', 'fair', a .json or .jsonl file of archs, or 'file.py:function'"
+            f"sampler = {recipe.sampler!r} must be 'uniform', 'fair', a .json or .jsonl file of archs, or "
+            "'file.py:function'"
         )
 
     def feed(self) -> Feed:

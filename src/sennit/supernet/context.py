@@ -74,7 +74,7 @@ def set_kernel_flags(precision: str, *, deterministic: bool = True) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # as use_deterministic_algorithms, which also imports torch's compiler (two seconds)
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 - a property of the module
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"

@@ -24,10 +24,9 @@ def tensor_line(name: str, tensor: Tensor) -> str:
     return f"{name} {str(data.dtype).removeprefix('torch.')} [{shape}] {hashlib.sha256(raw).hexdigest()}"
 
 
-def hash_tensors(tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> str:
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Hex digest over the lines of all tensors, sorted."""
-    pairs = tensors.items() if isinstance(tensors, Mapping) else tensors
-    lines = sorted(tensor_line(name, tensor) for name, tensor in pairs)
+    lines = sorted(tensor_line(name, tensor) for name, tensor in tensors.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -97,9 +97,7 @@ def count_terms(function: LossFunction, targets: Sequence[Any], output: Any) -> 
     return counts
 
 
-def share_of_loss(
-    function: LossFunction, output: Any, target: Any, counts: Sequence[int], micro_batch: int
-) -> Tensor:
+def share_of_loss(function: LossFunction, output: Any, target: Any, counts: Sequence[int], micro_batch: int) -> Tensor:
     """Micro-batch `micro_batch`'s share of the batch's mean loss: its sum of terms over all terms of the batch.
 
     Raises:

@@ -100,7 +100,9 @@ class FromFile:
         except OSError as error:
             raise RecipeError(f"sampler: cannot read the arch file {path}: {error.strerror}") from error
         try:
-            found = json.loads(text) if text.lstrip().startswith("[") else [json.loads(s) for s in text.splitlines() if s]
+            found = (
+                json.loads(text) if text.lstrip().startswith("[") else [json.loads(s) for s in text.splitlines() if s]
+            )
         except ValueError as error:
             raise RecipeError(f"sampler: {path} is neither a JSON list nor one JSON arch a line: {error}") from error
         if not found:
@@ -133,7 +135,9 @@ class Learning:
 
     learning = True
 
-    def __init__(self, structure: Structure, space: Any, seed: int, factory: Callable[[Any, int], Any], name: str) -> None:
+    def __init__(
+        self, structure: Structure, space: Any, seed: int, factory: Callable[[Any, int], Any], name: str
+    ) -> None:
         self.structure, self.name = structure, name
         made = factory(space, seed)
         if not isinstance(made, Iterator):
@@ -177,7 +181,9 @@ class Feed:
 
     def ready(self) -> bool:
         """Whether the next draw has all results it must see."""
-        return not self.sampler.learning or all(i in self.waiting for i in range(self.told, self.next_id - self.lag + 1))
+        return not self.sampler.learning or all(
+            i in self.waiting for i in range(self.told, self.next_id - self.lag + 1)
+        )
 
     def draw(self) -> dict[str, Any]:
         """Arch of the next seq id."""

@@ -145,8 +145,9 @@ def keyed_rng(task: Task, micro_batch: int) -> Iterator[None]:
     check_threads(recipe.threads)
     x = next((t for t in leaves(task.micro_batches[micro_batch]) if isinstance(t, Tensor)), None)
     device = x.device if x is not None else torch.device("cpu")
-    with generators_restored(), step_context(
-        StepContext.of(recipe.seed, task.seq_id, micro_batch, recipe.precision, device)
+    with (
+        generators_restored(),
+        step_context(StepContext.of(recipe.seed, task.seq_id, micro_batch, recipe.precision, device)),
     ):
         yield
 

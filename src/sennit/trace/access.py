@@ -77,14 +77,10 @@ class AccessLog:
         self._names: dict[tuple[str, str], str] = {}
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def parameters(
-        self, step: str, group: str, seq: int, micro: int, phase: Phase, rw: Mode, version: int
-    ) -> None:
+    def parameters(self, step: str, group: str, seq: int, micro: int, phase: Phase, rw: Mode, version: int) -> None:
         """Log an access to a group of parameters."""
         head = self._names.get((step, group)) or self._named(step, group)
-        self._lines.append(
-            f'{head}{seq},"micro":{micro},"phase":"{phase}","rw":"{rw}","version":{version}}}\n'
-        )
+        self._lines.append(f'{head}{seq},"micro":{micro},"phase":"{phase}","rw":"{rw}","version":{version}}}\n')
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
 

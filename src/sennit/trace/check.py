@@ -129,9 +129,7 @@ class _Checker:
                 elif base is not None:
                     self._expect(a, base, "no subnet before uses it")
                 elif not (isinstance(a.version, int) and -1 <= a.version < first):
-                    self.report(
-                        "read", name, seq, f"{_said(a)}: the log starts at {first}, nothing was written"
-                    )
+                    self.report("read", name, seq, f"{_said(a)}: the log starts at {first}, nothing was written")
                 else:  # whoever wrote it before the log began: all must agree
                     base = a.version
 
@@ -243,9 +241,7 @@ class _Checker:
             users = set(group.users)
             for seq in every:
                 if seq in self.seen and seq not in users and not (moving and self._frozen(name)):
-                    self.report(
-                        "gap", name, seq, f"subnet {seq} did not use {name}, which every subnet shares"
-                    )
+                    self.report("gap", name, seq, f"subnet {seq} did not use {name}, which every subnet shares")
 
 
 def _shown(version: Version) -> str:

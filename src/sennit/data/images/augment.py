@@ -56,8 +56,9 @@ def augmentation(split: str, shift: int | Sequence[int], flip: bool = False) -> 
     Raises:
         UserError: a negative shift, or one that is no whole number.
     """
-    pair = tuple(shift) if isinstance(shift, list | tuple) else (shift, shift)
-    if len(pair) != 2 or not all(type(n) is int and n >= 0 for n in pair):
+    pair = [n for n in (shift if isinstance(shift, list | tuple) else (shift, shift)) if type(n) is int and n >= 0]
+    given = len(shift) if isinstance(shift, list | tuple) else 2
+    if len(pair) != 2 or given != 2:
         raise UserError(f"data_args shift must be a number of pixels >= 0, or [rows, columns], got {shift!r}")
     if not split.startswith("train") or not (any(pair) or flip):
         return None

@@ -54,9 +54,7 @@ def cifar10_images(
         UserError: no file, one that does not hold what it should, or pillow is not installed.
     """
     if "test" in chosen(split) and len(chosen(split)) > 1:
-        raise UserError(
-            f"split 'test' of cifar10 lies in arrays of its own and cannot be joined, got {split!r}"
-        )
+        raise UserError(f"split 'test' of cifar10 lies in arrays of its own and cannot be joined, got {split!r}")
     part = "test" if split == "test" else "train"
     pixels, labels = _decoded(data_root() / FILE if path is None else Path(path).expanduser(), part)
     n = len(labels)

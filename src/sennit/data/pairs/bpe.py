@@ -32,9 +32,7 @@ def encoder(
     try:
         import sentencepiece
     except ImportError as error:
-        raise UserError(
-            "sub-words need sentencepiece, which is not installed: pip install 'sennit[mt]'"
-        ) from error
+        raise UserError("sub-words need sentencepiece, which is not installed: pip install 'sennit[mt]'") from error
     if not isinstance(vocab, int) or vocab <= FIRST:
         raise UserError(f"data_args vocab must be a number of units above {FIRST}, got {vocab!r}")
     version = sentencepiece.__version__

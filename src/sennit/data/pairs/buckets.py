@@ -38,8 +38,7 @@ class Buckets:
         self.rows_multiple = rows_multiple
         if not isinstance(rows_multiple, int) or rows_multiple < 1:
             raise UserError(
-                "data_args rows_multiple must be a number >= 1 (the recipe's micro_batches), "
-                f"got {rows_multiple!r}"
+                f"data_args rows_multiple must be a number >= 1 (the recipe's micro_batches), got {rows_multiple!r}"
             )
         if (
             not 1 <= len(self.lengths) <= MOST_LENGTHS
@@ -52,9 +51,7 @@ class Buckets:
             )
         of_sample = [self.length_of(size) for size in sizes]
         self.members = {
-            length: np.flatnonzero(np.equal(of_sample, length))
-            for length in self.lengths
-            if length in of_sample
+            length: np.flatnonzero(np.equal(of_sample, length)) for length in self.lengths if length in of_sample
         }
         self._epoch = lru_cache(maxsize=2)(self._make_epoch)
 

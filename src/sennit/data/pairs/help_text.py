@@ -58,9 +58,7 @@ def parse(content: bytes, where: str) -> dict[str, list[tuple[str, str]]]:
     except UnicodeDecodeError as error:
         raise UserError(f"{where} is not UTF-8 text: {error}") from error
     if lines[0] != HEADER or lines[-1] != "":
-        raise UserError(
-            f"{where} must begin with the line {HEADER!r} and end with a newline, got {lines[0][:60]!r}"
-        )
+        raise UserError(f"{where} must begin with the line {HEADER!r} and end with a newline, got {lines[0][:60]!r}")
     for number, line in enumerate(lines[1:-1], start=2):
         parts = line.split("\t")
         if len(parts) != 3 or parts[0] not in pairs:

@@ -114,9 +114,7 @@ def number_pairs(
     if not isinstance(count, int) or count < 100:
         raise UserError(f"data_args count must be a number of pairs >= 100, got {count!r}")
     if not isinstance(vocab, int) or vocab < FIRST + len(WORDS):
-        raise UserError(
-            f"data_args vocab must be at least {FIRST + len(WORDS)}, the tokens of 'pairs', got {vocab!r}"
-        )
+        raise UserError(f"data_args vocab must be at least {FIRST + len(WORDS)}, the tokens of 'pairs', got {vocab!r}")
     drawn = dict(sentence(i) for i in range(count))
     rows = limited([pair for name in names for pair in drawn.items() if split_of(pair[0]) == name], limit)
     number = {word: FIRST + i for i, word in enumerate(WORDS)}

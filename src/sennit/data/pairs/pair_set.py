@@ -71,9 +71,7 @@ class PairSet(Dataset[Any]):
         target = self.targets[index]
         return (torch.tensor(self.sources[index]), torch.tensor([BOS, *target[:-1]])), torch.tensor(target)
 
-    def collate(
-        self, samples: Sequence[tuple[tuple[Tensor, Tensor], Tensor]]
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def collate(self, samples: Sequence[tuple[tuple[Tensor, Tensor], Tensor]]) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Samples, padded to the length of their bucket: x = (source, target so far) and y, each (rows,
         length)."""
         length = self.buckets.length_of(max(max(len(source), len(y)) for (source, _), y in samples))

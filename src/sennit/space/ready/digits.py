@@ -28,9 +28,7 @@ class Stem(nn.Module):
         self.place = nn.Embedding(SIDE * SIDE, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = (
-            x.reshape(-1, SIDE, PATCH, SIDE, PATCH).transpose(2, 3).reshape(-1, SIDE * SIDE, PATCH * PATCH)
-        )
+        patches = x.reshape(-1, SIDE, PATCH, SIDE, PATCH).transpose(2, 3).reshape(-1, SIDE * SIDE, PATCH * PATCH)
         return self.embed(patches) + self.place.weight
 
     def reset_parameters(self) -> None:

@@ -111,9 +111,7 @@ class Reduction(nn.Module):
         if x.device.type == "meta":
             rows, channels, high, wide = x.shape
             if high % 2 or wide % 2:
-                raise SpaceError(
-                    f"height and width of the images must divide by 4; here {high}×{wide} is halved"
-                )
+                raise SpaceError(f"height and width of the images must divide by 4; here {high}×{wide} is halved")
             return x.new_empty(rows, 2 * channels, high // 2, wide // 2)
         return self.operator(x) + self.older(older)
 

@@ -77,9 +77,7 @@ class NasNetSpace(ModelSpace):
         if not LEAST <= candidates <= len(NAMES):
             raise SpaceError(f"space_args candidates must be {LEAST} to {len(NAMES)}, got {candidates!r}")
         if width < GROUPS or width % GROUPS or blocks < 3:
-            raise SpaceError(
-                f"width must divide by {GROUPS} and blocks be at least 3, got {width=}, {blocks=}"
-            )
+            raise SpaceError(f"width must divide by {GROUPS} and blocks be at least 3, got {width=}, {blocks=}")
         self.stem = Stem(channels, width)
         self.reductions = (blocks // 3, 2 * blocks // 3)
         made: list[LayerChoice] = []

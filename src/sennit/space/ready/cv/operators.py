@@ -22,9 +22,7 @@ def conv(
     """Convolution without bias whose padding keeps the size, but for the stride."""
     high, wide = (kernel, kernel) if isinstance(kernel, int) else kernel
     padding = (high // 2 * dilation, wide // 2 * dilation)
-    return nn.Conv2d(
-        inputs, outputs, (high, wide), stride, padding, dilation=dilation, groups=groups, bias=False
-    )
+    return nn.Conv2d(inputs, outputs, (high, wide), stride, padding, dilation=dilation, groups=groups, bias=False)
 
 
 def plain(inputs: int, outputs: int, stride: int, kernel: int, groups: int = 1) -> nn.Sequential:
@@ -59,9 +57,7 @@ def factorised(inputs: int, outputs: int, stride: int, kernel: int) -> nn.Sequen
 def bottleneck(inputs: int, outputs: int, stride: int, kernel: int) -> nn.Sequential:
     """To a quarter of the channels, convolution there, and back (He et al. 2016)."""
     inner = max(1, outputs // 4)
-    return nn.Sequential(
-        plain(inputs, inner, 1, 1), plain(inner, inner, stride, kernel), plain(inner, outputs, 1, 1)
-    )
+    return nn.Sequential(plain(inputs, inner, 1, 1), plain(inner, inner, stride, kernel), plain(inner, outputs, 1, 1))
 
 
 def transposed(inputs: int, outputs: int, stride: int, kernel: int) -> nn.Sequential:
@@ -78,14 +74,10 @@ def transposed(inputs: int, outputs: int, stride: int, kernel: int) -> nn.Sequen
 def pool(inputs: int, outputs: int, stride: int, kernel: int, kind: str) -> nn.Sequential:
     """The mean ("avg") or maximum ("max") of k×k places, then a 1×1 convolution."""
     taken = nn.AvgPool2d if kind == "avg" else nn.MaxPool2d
-    return nn.Sequential(
-        taken(kernel, stride, kernel // 2), conv(inputs, outputs, 1), nn.BatchNorm2d(outputs)
-    )
+    return nn.Sequential(taken(kernel, stride, kernel // 2), conv(inputs, outputs, 1), nn.BatchNorm2d(outputs))
 
 
-def inverted(
-    inputs: int, outputs: int, stride: int, kernel: int, expansion: int, squeeze: bool
-) -> nn.Sequential:
+def inverted(inputs: int, outputs: int, stride: int, kernel: int, expansion: int, squeeze: bool) -> nn.Sequential:
     """Inverted residual without its residual: wide, depthwise, narrow (Sandler et al. 2018)."""
     wide = inputs * expansion
     parts: list[nn.Module] = [

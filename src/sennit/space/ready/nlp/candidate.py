@@ -63,9 +63,7 @@ class CrossCandidate(Candidate):
 
     reads_memory = True
 
-    def __init__(
-        self, layer: nn.Module, variant: str, d: int, dropout: float, first: nn.Module | None
-    ) -> None:
+    def __init__(self, layer: nn.Module, variant: str, d: int, dropout: float, first: nn.Module | None) -> None:
         super().__init__(layer, variant, d, dropout)
         self.first = first
         self.between = None if first is None else nn.LayerNorm(d)

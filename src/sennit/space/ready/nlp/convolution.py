@@ -64,7 +64,5 @@ class LightweightConvolution(nn.Module):
         nn.init.normal_(self.weight)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        filters = (
-            self.weight.softmax(-1)[:, None, :].expand(-1, self.d // self.heads, -1).reshape(self.d, 1, -1)
-        )
+        filters = self.weight.softmax(-1)[:, None, :].expand(-1, self.d // self.heads, -1).reshape(self.d, 1, -1)
         return F.conv1d(spread(x, self.kernel, self.causal, keep), filters, groups=self.d).transpose(1, 2)

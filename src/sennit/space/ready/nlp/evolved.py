@@ -59,13 +59,10 @@ class EvolvedTransformer(ModelSpace):
         if candidates % KINDS or not 1 <= candidates // KINDS <= len(VARIANTS):
             raise SpaceError(f"space_args candidates must be 24, 48, 72 or 96, got {candidates!r}")
         if d < MOST_HEADS or d % MOST_HEADS:
-            raise SpaceError(
-                f"space_args d must divide by {MOST_HEADS}, the largest number of heads, got {d!r}"
-            )
+            raise SpaceError(f"space_args d must divide by {MOST_HEADS}, the largest number of heads, got {d!r}")
         if layers < 1 or vocab < 5 or max_length < 2:
             raise SpaceError(
-                "layers >= 1, vocab >= 5 and max_length >= 2 must hold, "
-                f"got {layers=}, {vocab=}, {max_length=}"
+                f"layers >= 1, vocab >= 5 and max_length >= 2 must hold, got {layers=}, {vocab=}, {max_length=}"
             )
         self.embed_source = TokenEmbedding(vocab, d, max_length, dropout)
         self.embed_target = TokenEmbedding(vocab, d, max_length, dropout)
