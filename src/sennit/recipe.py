@@ -1,4 +1,4 @@
-"""`Recipe` and `Placement`: what may change the result, and what may not (DESIGN section 1).
+"""`Recipe` and `Placement`: what may change the result, and what may not (docs/contract.md).
 
 The split is by type: an engine gets both, but nothing that computes a number ever sees the placement. A recipe
 is loaded strictly from TOML; an unknown key, a wrong type or a missing file is an error that shows the place in
@@ -174,7 +174,7 @@ class Recipe:
             del plain["steps"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
-    # -- the public API of a plain loop (DESIGN section 6)
+    # -- the public API of a plain loop (docs/files.md)
 
     @cached_property
     def built(self) -> Built:

@@ -16,7 +16,7 @@ HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 def recipe(**changes: Any) -> Recipe:
     """The sink's recipe with other settings."""
     base = Recipe(
-        space="sink.py:Sink", data="sink.py:Data", loss_name="sink.py:loss", batch_size=7, steps=24, micro_batches=3,
+        space="sink.py:Sink", data="sink.py:Data", loss_name="sink.py:loss", batch_size=7, steps=16, micro_batches=3,
         lr=0.01, clip="global:1.0", optimizer={"name": "adam"}, base=str(HERE), feedback_lag=4,
     )  # fmt: skip
     return replace(base, **changes)

@@ -1,4 +1,4 @@
-"""`Edge`: why every tensor enters a step through one (DESIGN section 1, rule 1)."""
+"""`Edge`: why every tensor enters a step through one (contract, rule 1)."""
 
 from __future__ import annotations
 

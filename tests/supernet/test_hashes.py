@@ -1,4 +1,4 @@
-"""The hashes, against a few lines that follow DESIGN section 6 word for word."""
+"""The hashes, against a few lines that follow docs/files.md word for word."""
 
 from __future__ import annotations
 

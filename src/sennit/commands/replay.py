@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 from sennit.commands.output import Output
 from sennit.commands.progress import TrainMeter
 from sennit.commands.recorded import HASHES, Recorded
-from sennit.errors import RunError, UserError
+from sennit.errors import Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
     from sennit.commands.train import Train
     from sennit.recipe import Recipe
+    from sennit.runtime.train import Request
 
 
 def replay(options: Train, out: Output) -> int:
     """Repeat the run; 0 if it came out the same."""
     from sennit.recipe import use_recipe
-    from sennit.runtime.train import Request, check, train
+    from sennit.runtime.train import Request, check
     from sennit.runtime.usercode import blaming
 
     assert options.replay is not None
@@ -54,9 +55,20 @@ def replay(options: Train, out: Output) -> int:
         with blaming(UserError, "while the recipe was checked"):
             check(request)
         with TrainMeter(out, quiet=options.out is None) as meter, blaming(RunError, "while training"):
-            result = train(request, meter.tell)
+            result = _trained(request, meter, kept=options.out is not None)
         again = Recorded.open(folder)
     return _compare(recorded, again, result, steps, out)
+
+
+def _trained(request: Request, meter: TrainMeter, *, kept: bool) -> dict[str, Any]:
+    from sennit.runtime.train import train
+
+    try:
+        return train(request, meter.tell)
+    except Interrupted as error:
+        if kept:
+            raise
+        raise Interrupted("stopped; nothing is kept of a repetition without --out") from error
 
 
 def _recipe(options: Train, recorded: Recorded) -> Recipe:

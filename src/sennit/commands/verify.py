@@ -163,6 +163,8 @@ def _fresh_row(request: Request, counted: str, out: Output) -> Row:
             return {"raise": next(k for k in kinds if isinstance(error, k)), "text": str(error)}
 
     answer = in_child(child)
+    if answer.get("raise") is Interrupted:
+        raise Interrupted(f"stopped in the run as {_name(request)}; nothing is kept of it")
     if "raise" in answer:
         raise answer["raise"](f"{_name(request)}: {answer['text']}")
     result = answer["result"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import signal
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,13 +75,7 @@ class BatchSource:
             return self.batches[seq_id]
         if self.stream is None or seq_id < self.next_id:
             self.next_id = seq_id
-            self.stream = iter(
-                DataLoader(
-                    self.batches, batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
-                    prefetch_factor=self.prefetch, worker_init_fn=_start_loader,
-                    generator=torch.Generator(),
-                )
-            )  # fmt: skip
+            self.stream = self._start(seq_id)
         while True:
             batch = self._next()
             loaded = self.next_id
@@ -88,6 +83,18 @@ class BatchSource:
             if loaded == seq_id:
                 return batch
             self.held.setdefault(loaded, batch)
+
+    def _start(self, seq_id: int) -> Iterator[Any]:
+        with warnings.catch_warnings():
+            # how many is the user's choice; that this process has threads does not matter to a loader
+            warnings.filterwarnings("ignore", "This DataLoader will create")
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            return iter(
+                DataLoader(
+                    self.batches, batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
+                    prefetch_factor=self.prefetch, worker_init_fn=_start_loader, generator=torch.Generator(),
+                )
+            )  # fmt: skip
 
     def _next(self) -> Any:
         assert self.stream is not None

@@ -1,4 +1,4 @@
-"""Groups: what is read, written and versioned as one (DESIGN section 1, rule 2).
+"""Groups: what is read, written and versioned as one (contract, rule 2).
 
 A group is a set of storages that the same units hold. Most often it is all parameters of one unit. A tied
 parameter is a group of its own, because a unit that reads it may be far from the one that writes the rest. The

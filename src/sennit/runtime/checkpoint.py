@@ -6,7 +6,7 @@
         state.json                   the rest, with size and SHA-256 of the two others and of itself
 
 Everything is keyed by name, so a checkpoint does not know how many workers wrote it, and any number of them
-can read it (DESIGN section 5). No pickle: a checkpoint from somebody else runs no code.
+can read it (docs/architecture.md). No pickle: a checkpoint from somebody else runs no code.
 
 A folder is written under another name beside its place, forced to disk and renamed. A process killed at any
 moment leaves the older checkpoints and at most a hidden folder, which the next write removes.

@@ -1,6 +1,6 @@
 """The fingerprint: on what hardware and software a run's bits were made.
 
-Equal recipes give equal bits on equal fingerprints (DESIGN section 1). A difference here is no error; it says
+Equal recipes give equal bits on equal fingerprints (docs/contract.md). A difference here is no error; it says
 that hashes of two runs need not be equal.
 """
 

@@ -344,7 +344,7 @@ def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None
             "trace": calls_of(error),
         }  # fmt: skip
         if isinstance(error, RunError):  # says it all: a full disk
-            told.update(text=str(error), trace="")
+            told.update(text=str(error), place="", trace="")
     with contextlib.suppress(PeerGone):
         launcher.send(("error", told))
         deadline = time.monotonic() + 2.0

@@ -1,4 +1,4 @@
-"""The folder of one run (DESIGN section 6), and who may write to it.
+"""The folder of one run (docs/files.md), and who may write to it.
 
     RUN/  run.json       recipe, placement, fingerprint      result.json   figures and hashes of the end
           losses.jsonl   one line a subnet                   access.jsonl  every access to a group

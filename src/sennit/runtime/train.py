@@ -270,7 +270,7 @@ class _Run:
             state,
             self.recipe.checkpoint.keep,
         )
-        self.tell(Progress("checkpoint", done, self.end, self.losses[-1], self.evaluation))
+        self.tell(Progress("checkpoint", done, self.end, self.losses[-1] if self.losses else math.nan, self.evaluation))
 
     def evaluate(self, engine: Engine, done: int) -> None:
         from sennit.explore.during import evaluate_now

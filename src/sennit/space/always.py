@@ -1,4 +1,4 @@
-"""Which groups every valid arch reads (DESIGN section 1, rule 5).
+"""Which groups every valid arch reads (contract, rule 5).
 
 Such groups make consecutive subnets dependent, so the recipe says how to treat them. A group is always shared
 if it is read in each arch of a family that leaves out whatever can be left out: every option of every choice,

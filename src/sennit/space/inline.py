@@ -1,4 +1,4 @@
-"""Which modules of a network are inlined and which are steps (DESIGN section 1, rule 1).
+"""Which modules of a network are inlined and which are steps (contract, rule 1).
 
 A module that contains a choice, and the root, is inlined: its own `forward` is followed. Every other module
 below an inlined one is one *unit*: it runs as a single step and is never looked into.

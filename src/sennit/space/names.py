@@ -1,4 +1,4 @@
-"""Canonical names: one per parameter or buffer storage, the first in sorted order (DESIGN section 6).
+"""Canonical names: one per parameter or buffer storage, the first in sorted order (docs/files.md).
 
 `state_dict` lists a tied tensor under every path that leads to it. Here each storage has one name; the other
 paths are its aliases.

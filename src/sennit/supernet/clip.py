@@ -2,7 +2,7 @@
 
 `torch.nn.utils.clip_grad_norm_` stacks norms and takes the norm of the stack, whose order of summation is the
 kernel's. Across workers the norms arrive separately, so the order must be ours: a left fold over sorted names,
-in float64, of the squares of the float32 norms (DESIGN section 1, rule 4).
+in float64, of the squares of the float32 norms (contract, rule 4).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SHA-256 of parameters, buffers, optimizer state and losses: what "the same bits" means.
 
-A hash is taken over sorted lines `name dtype [shape] sha256(bytes)`, joined by newlines (DESIGN section 6).
+A hash is taken over sorted lines `name dtype [shape] sha256(bytes)`, joined by newlines (docs/files.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Sync`: which version of a group a subnet reads, and whose gradients a step adds (DESIGN section 1, rule 3).
+"""`Sync`: which version of a group a subnet reads, and whose gradients a step adds (contract, rule 3).
 
 One object answers both questions for the plain loop, the workers, the simulator and the checker's caller. A
 version is the seq id of the last subnet whose gradient is included, -1 at first.

@@ -1,6 +1,6 @@
 """The access log: who read or wrote which version of which group, for what.
 
-One JSON object a line of `access.jsonl` (DESIGN section 6):
+One JSON object a line of `access.jsonl` (docs/files.md):
 
     {"worker":0,"step":"blocks.3.1","group":"blocks.3.1","seq":7,"micro":0,"phase":"F","rw":"R","version":4}
 

@@ -1,4 +1,4 @@
-"""The independent checker: from the access log alone, was every dependency kept (DESIGN section 1, rule 10)?
+"""The independent checker: from the access log alone, was every dependency kept (contract, rule 10)?
 
 It shares no code with what it checks: not the scheduler, not `Sync`, not the recorded programs. What it knows
 is in `Rules`, five facts of the recipe and the run. It derives who depends on whom from the lines, never from

@@ -18,7 +18,7 @@ from sennit.errors import UserError
 from sennit.supernet.keys import key_for, numpy_generator
 
 MOST_LENGTHS = 8
-"""More shapes than that are not worth their memory (DESIGN section 3)."""
+"""More shapes than that are not worth their memory."""
 
 
 class Buckets:
