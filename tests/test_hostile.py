@@ -61,6 +61,7 @@ REFUSED = [
         ("plan.json", "3 workers need 2", "[1]"),
         options=("--workers", "3", "--plan", "plan.json"),
     ),
+    Case("no GPU", ("--device cuda", "torch sees none", "--device cpu"), options=("--device", "cuda")),
     Case("no plan", ("none.json", "No such file"), options=("--workers", "2", "--plan", "none.json")),
     Case(
         "in flight above the lag",
@@ -81,9 +82,10 @@ REFUSED = [
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_refused_before_anything_is_written(tmp_path: Path, case: Case) -> None:
     write_recipe(tmp_path, **case.recipe)
+    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
     (tmp_path / "plan.json").write_text('{"format": "sennit.cuts/1", "cuts": [[1]]}')
     before = sorted(tmp_path.iterdir())
-    sennit(tmp_path, "train", "r.toml", "--out", "out", *case.options).refused(2, *case.words)
+    sennit(tmp_path, "train", "r.toml", "--out", "out", *case.options, **no_gpu).refused(2, *case.words)
     assert [p for p in sorted(tmp_path.iterdir()) if p.name != "__pycache__"] == before
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from sennit.runtime.plain import PlainEngine
 
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 
@@ -19,7 +23,8 @@ def test_default_folders_are_numbered_and_results_are_the_same(call: Callable, w
 
 def test_the_space_is_reported_before_training(call: Callable, workplace: Path) -> None:
     done = call("train", "r.toml", "--steps", "3", "--out", "o")
-    lines = done.err.splitlines()
+    first, *lines = done.err.splitlines()
+    assert first.startswith("checking r.toml")
     assert lines[0].startswith("space: 81 networks in 6 blocks; supernet 1,580 parameters")
     assert lines[1].startswith("network: 108 to 1,228 parameters")
     assert "head, stem" in lines[2] and "'strict'" in lines[3] and lines[4] == "run folder o"
@@ -57,3 +62,22 @@ def test_options_that_do_not_fit(call: Callable, workplace: Path, words: tuple[s
     done = call("train", *words)
     assert done.exit == 2 and said in done.err
     assert not (workplace / "runs").exists()
+
+
+def test_interrupted_before_the_first_subnet(
+    call: Callable, workplace: Path, trained_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was an IndexError: there is no last loss to tell of."""
+    run_to = PlainEngine.run_to
+
+    def interrupted_at_once(engine: PlainEngine, *arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return run_to(engine, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlainEngine, "run_to", interrupted_at_once)
+        done = call("train", "r.toml", "--out", "o", "--engine", "plain")
+    assert done.exit == 130 and "stopped after 0 of 40 subnets" in done.err
+    wanted = json.loads((trained_once / "result.json").read_text())
+    rest = call("train", "r.toml", "--out", "o", "--resume", "--json")
+    assert [rest.json[key] for key in HASHES] == [wanted[key] for key in HASHES]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sennit.profile.quick import block_order
-from sennit.recipe import Recipe
+from sennit.recipe import EvaluateRule, Recipe
 from sennit.runtime.share import Parts
 from sennit.trace.access import read_accesses
 from sennit.trace.check import check
@@ -126,3 +126,15 @@ def test_probes_see_every_subnet_and_change_nothing(tmp_path: Path) -> None:
     assert hashes(result) == hashes(quiet)
     assert [event["seq_id"] for event in seen] == list(range(made.steps))
     assert [event["gradient_norms"] for event in seen] == [event["gradient_norms"] for event in plain]
+
+
+def test_evaluation_during_training_leaves_the_bits_alone(tmp_path: Path) -> None:
+    quiet = run(recipe(), tmp_path / "quiet", workers=2)
+    rule = EvaluateRule(every=8, random=2, samples=20, recalibrate=2)
+    for engine, workers in (("plain", 1), ("pipeline", 2)):
+        out = tmp_path / engine
+        result = run(recipe(evaluate=rule), out, engine=engine, workers=workers)
+        assert hashes(result) == hashes(quiet)
+        assert {"mean", "best"} <= result["evaluation"].keys()
+        lines = [json.loads(line) for line in (out / "losses.jsonl").read_text().splitlines()]
+        assert [line["seq_id"] for line in lines if "evaluation" in line] == [7, 15]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated
 
 from rich.table import Table
@@ -19,6 +20,7 @@ Each candidate is dry-run for shapes, nothing is trained.
     sennit space recipes/digits.toml"""
 
 MOST_CHOICES = 20
+OPTIONS_WIDTH = 72
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,9 @@ class Space:
         from sennit.runtime.usercode import blaming
         from sennit.space.report import space_report
 
-        recipe = load_recipe(recipe_file(self.recipe))
+        path = recipe_file(self.recipe)
+        recipe = load_recipe(path)
+        out.say(f"checking {path}: each candidate is recorded")
         with blaming(UserError, "while the space was recorded"):
             report = space_report(recipe.built)
         sites = recipe.built.recordings.structure.sites
@@ -45,7 +49,7 @@ class Space:
         for column in ("choice", "options", ""):
             table.add_column(column, justify="right" if column == "options" else "left", no_wrap=True)
         for label, site in list(sites.items())[:MOST_CHOICES]:
-            table.add_row(label, str(len(site.choice.options())), site.choice.legal())
+            table.add_row(label, str(len(site.choice.options())), shorten(site.choice.legal(), OPTIONS_WIDTH))
         more = [f"... {len(sites) - MOST_CHOICES} more choices"] if len(sites) > MOST_CHOICES else []
         choices = {label: [site.choice.encode(o) for o in site.choice.options()] for label, site in sites.items()}
         out.result({**asdict(report), "choices": choices}, *report.lines(), table, *more)

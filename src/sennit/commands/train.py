@@ -88,6 +88,7 @@ class Train:
             name=path.stem,
         )
         use_recipe(request.recipe)
+        out.say(f"checking {path}: each candidate is recorded and dry-run")
         with blaming(UserError, "while the recipe was checked"):
             check(request)
             for line in space_report(request.recipe.built).lines():

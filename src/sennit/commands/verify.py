@@ -79,6 +79,7 @@ class Verify:
         use_recipe(recipe)
         device = str(recorded.run["placement"]["device"])
         reasons = recorded.incomparable(in_child(lambda: fingerprint(device)))
+        out.say(f"checking the recipe of {self.folder}: each candidate is recorded")
         with blaming(UserError, "while the recipe was checked"):
             counts = self._counts(recipe, out)
         rows = [_recorded_row(recorded, steps)]

@@ -108,6 +108,9 @@ def check(request: Request) -> None:
         raise UserError("--offload belongs to --engine plain; the pipeline keeps the supernet in host memory anyway")
     if request.engine == "plain" and request.placement.workers > 1:
         raise UserError(f"--engine plain runs in one process, got --workers {request.placement.workers}")
+    if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):
+        build = "" if torch.version.cuda else f"; this torch ({torch.__version__}) is built without CUDA"
+        raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
     built.loss_function  # noqa: B018 - found now, not at the first step
     built.example  # noqa: B018
     for arch in built.recordings.structure.covering():

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# 20 SIGKILLs at random moments of random processes (launcher, worker or loader) of a `digits` run of 300 subnets, each
+# time resumed on another number of workers: the hashes at the end are those of the uninterrupted run, and no process,
+# port, lock or shared memory is left after any kill. On 2 CPU cores, about 10 minutes.
+#
+#     kill.sh [--kills N] [--steps S] [--seed X]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+need_venv
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+export OMP_NUM_THREADS=1
+
+"$PY" acceptance/engine/kill.py --out "$out" "$@" || true
+value() { "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$out/figures.json" "$1" || true; }
+
+wanted=$(value wanted)
+figure "kills whose run ended with the hashes of the uninterrupted one" "$(value good)/$wanted" "==" "${wanted:-20}/${wanted:-20}"
+figure "runs brought to their end" "$(value runs)" ">=" 1
+figure "runs with other hashes" "$(value different)" "==" 0
+figure "resumes that failed" "$(value failed)" "==" 0
+figure "seconds until the last process was gone, at most" "$(value seconds_to_end)" "<=" 1
+figure "processes left" "$(value processes)" "==" 0
+figure "ports left" "$(value ports)" "==" 0
+figure "locks left" "$(value locks)" "==" 0
+figure "shared-memory segments left" "$(value segments)" "==" 0
+figure "files in run folders that do not belong there" "$(value files)" "==" 0
+
+finish

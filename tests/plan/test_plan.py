@@ -1,0 +1,56 @@
+"""Plans are pure functions of subnet and block."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sennit.errors import UserError
+from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
+
+BLOCKS = ["stem", "blocks.0", "blocks.1", "blocks.2", "head"]
+
+
+def test_the_drawing_of_the_docstring() -> None:
+    plan = CutsPlan(BLOCKS, [[2, 4]], 3)
+    assert [plan.worker(7, 0, block) for block in BLOCKS] == [0, 0, 1, 1, 2]
+    assert plan.static
+
+
+def test_cuts_differ_between_subnets_and_start_again() -> None:
+    plan = CutsPlan(BLOCKS, [[1], [4]], 2)
+    assert [plan.worker(y, 0, "blocks.1") for y in range(4)] == [1, 0, 1, 0]
+    assert not plan.static
+
+
+def test_epochs_change_owners_at_a_seq_id() -> None:
+    plans = Plans([PlanEpoch(0, CutsPlan(BLOCKS, [[1]], 2)), PlanEpoch(10, CutsPlan(BLOCKS, [[5]], 2))])
+    assert [plans.worker(y, 0, "head") for y in (0, 9, 10, 99)] == [1, 1, 0, 0]
+    assert not plans.static
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cuts.json"
+    path.write_text(CutsPlan(BLOCKS, [[1, 3], [2, 2]], 3).to_json())
+    assert load_cuts(path, BLOCKS, 3).cuts == [[1, 3], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "cannot read the plan"),
+        ("[]", "must be JSON with"),
+        ('{"format": "other", "cuts": [[1]]}', "sennit.cuts/1"),
+        ('{"format": "sennit.cuts/1", "cuts": [[1, 2]]}', "2 workers need 1 sorted cuts"),
+        ('{"format": "sennit.cuts/1", "cuts": [[9]]}', "between 0 and 5"),
+        ('{"format": "sennit.cuts/1", "cuts": [3]}', "list of lists"),
+        (json.dumps({"format": "sennit.cuts/1", "cuts": [[1]], "blocks": ["a"]}), "made for 1 blocks, the space has 5"),
+    ],
+)
+def test_files_that_do_not_fit(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "cuts.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        load_cuts(path, BLOCKS, 2)

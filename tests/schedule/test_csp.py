@@ -1,0 +1,46 @@
+"""Readiness by events, and the order among ready tasks."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sennit
+from sennit.schedule.csp import CspOrder
+from sennit.schedule.ready import Ready, TaskId
+
+
+def test_backward_first_then_the_earliest_subnet() -> None:
+    order = CspOrder()
+    order.add(TaskId(*t) for t in [("F", 1, 0, 0), ("F", 0, 1, 0), ("B", 3, 0, 1), ("B", 2, 0, 0), ("B", 2, 0, 1)])
+    assert [str(order.pop()) for _ in range(5)] == ["1B2.0", "0B2.0", "1B3.0", "0F0.1", "0F1.0"]
+    assert order.pop() is None
+
+
+@given(st.lists(st.sets(st.integers(0, 5)), min_size=1, max_size=12), st.permutations(range(6)))
+def test_a_task_is_ready_exactly_when_its_last_event_has_happened(needs: list[set[int]], told: list[int]) -> None:
+    ready = Ready()
+    tasks = {TaskId("F", y, 0, 0): need for y, need in enumerate(needs)}
+    for task, need in tasks.items():
+        ready.add(task, need)
+    happened: set[int] = set()
+    seen = set(ready.take())
+    assert seen == {task for task, need in tasks.items() if not need}
+    for event in told:
+        ready.happened(event)
+        happened.add(event)
+        seen.update(ready.take())
+        assert seen == {task for task, need in tasks.items() if need <= happened}
+    assert not ready.missing and not list(ready.awaited())
+
+
+def test_schedules_and_plans_import_no_torch() -> None:
+    root = Path(sennit.__file__).parent
+    for file in [*root.glob("schedule/*.py"), *root.glob("plan/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] == "torch" for name in names), file
