@@ -13,7 +13,6 @@ from sennit.runtime.channel import Arena, Message, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.fold import GroupFold
 
-
 OPEN: list[Line] = []
 
 
