@@ -18,7 +18,11 @@ from typing import Any
 
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 MARK = "SENNIT_ACCEPTANCE_MARK"
-GRACE_S = 3.0
+GRACE_S = 2.0
+"""How long after the end of the launcher anything may still be there, seconds. It takes milliseconds."""
+PATIENCE_S = 20.0
+"""How long the launcher may take to notice, seconds."""
+EXPLAINED = ("was killed by signal", "a process that loads data has died", "helper process was killed")
 BELONGS = {"run.json", "result.json", "losses.jsonl", "access.jsonl", "trace.json", "checkpoints", "lock"}
 WORKERS = (1, 2, 3, 4)
 
@@ -81,7 +85,7 @@ class Running:
         return json.loads(self.log.with_suffix(".json").read_text()) if code == 0 else None
 
     def said(self) -> str:
-        return (self.log.read_text() + self.log.with_suffix(".json").read_text())[-600:]
+        return self.log.with_suffix(".json").read_text() or self.log.read_text()[-600:]
 
 
 def depth(pid: int, top: int) -> str:
@@ -99,6 +103,8 @@ class Figures:
     different: int = 0
     failed: int = 0
     seconds_to_end: float = 0.0
+    seconds_to_end_loader: float = 0.0
+    unexplained: int = 0
     processes: int = 0
     ports: int = 0
     locks: int = 0
@@ -122,14 +128,19 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
         os.kill(draw.choice(kinds[kind]), signal.SIGKILL)
     except ProcessLookupError:
         return None
-    deadline = begin + GRACE_S
-    # the launcher is our child: reap it, so that its entry can go
-    while (run.process.poll() is None or run.pids()) and time.monotonic() < deadline:
+    deadline = begin + PATIENCE_S
+    while run.process.poll() is None and time.monotonic() < deadline:  # it is our child: reap it
+        time.sleep(0.005)
+    deadline = time.monotonic() + GRACE_S
+    while run.pids() and time.monotonic() < deadline:
         time.sleep(0.005)
     took = time.monotonic() - begin
     if run.process.poll() == 0:
         return None  # what was killed had nothing left to do: the run has ended well
-    figures.seconds_to_end = max(figures.seconds_to_end, took)
+    if kind == "loader":
+        figures.seconds_to_end_loader = max(figures.seconds_to_end_loader, round(took, 2))
+    else:
+        figures.seconds_to_end = max(figures.seconds_to_end, round(took, 2))
     left = run.pids()
     figures.processes += len(left)
     figures.ports += len(ports & listening())
@@ -143,6 +154,9 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
         os.kill(pid, signal.SIGKILL)
     run.process.wait()
     more = f", LEFT processes {left}, segments {orphans}" if left or orphans else ""
+    if kind != "launcher" and not any(words in run.said() for words in EXPLAINED):
+        figures.unexplained += 1
+        more += f", NOT EXPLAINED: {run.said()}"
     return f"{kind:8} killed, {len(pids)} processes gone in {took:.2f} s{more}"
 
 
@@ -181,7 +195,9 @@ def main() -> int:
     if wanted is None:
         print(f"the uninterrupted run failed: {whole.said()}")
         return 1
-    print(f"uninterrupted: {lasts:.1f} s, {starts:.1f} s to the first subnet; {wanted['weights_sha256'][:16]}", flush=True)
+    print(
+        f"uninterrupted: {lasts:.1f} s, {starts:.1f} s to the first subnet; {wanted['weights_sha256'][:16]}", flush=True
+    )
 
     kills, number, call, workers = 0, 0, 0, 0
     while kills < given.kills or workers:
@@ -220,7 +236,10 @@ def main() -> int:
         strange += [p.name for p in (out / "checkpoints").iterdir() if not p.name.isdecimal()]
         figures.files += len(strange)
         verdict = f"DIFFERENT {different}" if different else "equal"
-        print(f"run {number} ended after {killed} kills: {result['weights_sha256'][:16]} {verdict} {strange or ''}", flush=True)
+        print(
+            f"run {number} ended after {killed} kills: {result['weights_sha256'][:16]} {verdict} {strange or ''}",
+            flush=True,
+        )
     print(f"{call} commands, {(time.monotonic() - begin) / 60:.1f} minutes; killed: {figures.kinds}")
     (given.out / "figures.json").write_text(json.dumps(vars(figures)))
     return 0

@@ -20,7 +20,9 @@ figure "kills whose run ended with the hashes of the uninterrupted one" "$(value
 figure "runs brought to their end" "$(value runs)" ">=" 1
 figure "runs with other hashes" "$(value different)" "==" 0
 figure "resumes that failed" "$(value failed)" "==" 0
-figure "seconds until the last process was gone, at most" "$(value seconds_to_end)" "<=" 1
+figure "seconds until all were gone after a launcher or worker was killed, at most" "$(value seconds_to_end)" "<=" 1
+figure "seconds until all were gone after a loader was killed, at most" "$(value seconds_to_end_loader)" "<=" 6
+figure "deaths that the message does not explain" "$(value unexplained)" "==" 0
 figure "processes left" "$(value processes)" "==" 0
 figure "ports left" "$(value ports)" "==" 0
 figure "locks left" "$(value locks)" "==" 0

@@ -21,6 +21,7 @@ from sennit.profile.quick import block_order
 from sennit.recipe import CheckpointRule, EvaluateRule, Placement, Recipe, read_recipe
 from sennit.runtime.share import REAL_PARTS, Parts
 from sennit.runtime.train import Request, train
+from sennit.supernet.lr import LrSchedule
 from sennit.trace.access import read_accesses
 from sennit.trace.check import check
 from sennit.trace.rules import Rules
@@ -110,7 +111,7 @@ def recipe_of(row: dict[str, Any], steps: int) -> Recipe:
     return replace(
         made, batch_size=BATCH[name], micro_batches=m, data_args=data, steps=steps, shared=row["shared"],
         optimizer=OPTIMIZERS[row["optimizer"]], clip=row["clip"], evaluate=EvaluateRule(),
-        lr={"name": "cosine", "base": base, "warmup": 10, "final": 0.0},
+        lr=LrSchedule(name="cosine", base=base, warmup=10, final=0.0),
         checkpoint=CheckpointRule(every=10**9, keep=1),
     )  # fmt: skip
 
@@ -245,9 +246,7 @@ def main() -> int:
             groups.setdefault(key, []).append(named)
     jobs = sorted(groups.values(), key=lambda g: -sum(COST[r["workload"]] * (4 + r["workers"]) for r in g))
     print(f"{sum(map(len, jobs))} runs of {steps} subnets; seconds of the plain loop and of the pipeline:", flush=True)
-    calls: list[tuple[Any, ...]] = [
-        (together, group, steps, given.out / str(i), log) for i, group in enumerate(jobs)
-    ]
+    calls: list[tuple[Any, ...]] = [(together, group, steps, given.out / str(i), log) for i, group in enumerate(jobs)]
     in_parallel(calls, given.jobs)
     in_parallel([(broken, min(max(steps, 60), 100), given.out)], 1)
     lines = done()

@@ -29,7 +29,7 @@ if [[ $(value mode) == covering ]]; then
 else
     figure "runs" "$(value runs)" "==" "$(value wanted)"
 fi
-figure "runs with equal hashes" "$(value equal)" "==" "$(value runs)"
+figure "runs with equal hashes" "$(value equal)" "==" "$(value wanted)"
 figure "violations in access logs" "$(value violations)" "==" 0
 figure "runs that failed" "$(value failed)" "==" 0
 figure "broken scheduler: violations" "$(value broken_violations)" ">" 0
