@@ -20,6 +20,8 @@ HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 MARK = "SENNIT_ACCEPTANCE_MARK"
 GRACE_S = 2.0
 """How long after the end of the launcher anything may still be there, seconds. It takes milliseconds."""
+LONGEST_S = 12.0
+"""No kill waits longer than this for its moment, seconds; a slow machine then has more kills in one run."""
 PATIENCE_S = 20.0
 """How long the launcher may take to notice, seconds."""
 EXPLAINED = ("was killed by signal", "a process that loads data has died", "helper process was killed")
@@ -211,11 +213,16 @@ def main() -> int:
         run = Running(out, [*words, *options], given.out / f"{call}.log")
         said = None
         if kills < given.kills:
-            # a fifth of the kills while it starts, the others while it trains; at the end of a run is one moment, too
-            moment = draw.uniform(0, starts) if draw.random() < 0.2 else draw.uniform(0.9 * starts, 0.9 * lasts)
-            deadline = time.monotonic() + moment
+            # a fifth of the kills while it starts, the others while it trains, counted from its first new subnet
+            called, before = time.monotonic(), subnets(out)
+            early = draw.random() < 0.2
+            wait = draw.uniform(0, starts) if early else draw.uniform(0, min(0.7 * (lasts - starts), LONGEST_S))
+            while not early and run.process.poll() is None and not 0 < subnets(out) != before:
+                time.sleep(0.02)
+            deadline = time.monotonic() + wait
             while run.process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
+            moment = time.monotonic() - called
             said = kill_one(run, draw, figures)
         if said:
             kills, killed = kills + 1, killed + 1
