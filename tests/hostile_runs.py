@@ -106,12 +106,14 @@ class Running:
 
     def _left(self) -> list[str]:
         deadline = time.monotonic() + GRACE_S
-        while (left := self._now()) and time.monotonic() < deadline:
+        left = set(self._now())  # what comes later is another program's
+        while left and time.monotonic() < deadline:
             time.sleep(0.02)
-        return left
+            left &= set(self._now())
+        return sorted(left)
 
     def _now(self) -> list[str]:
-        processes = [f"process {pid}: {_read(f'/proc/{pid}/cmdline')!r}" for pid in self.pids()]
+        processes = [f"process {pid}" for pid in self.pids()]
         new = set(os.listdir("/dev/shm")) - self.shared
         used = b"".join(_read(f"/proc/{pid}/maps") for pid in _numbers("/proc")) if new else b""
         # what another program on this machine uses at the moment is none of ours

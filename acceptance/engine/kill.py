@@ -86,6 +86,9 @@ class Running:
         code = self.process.wait()
         return json.loads(self.log.with_suffix(".json").read_text()) if code == 0 else None
 
+    def has_answered(self) -> bool:
+        return self.log.with_suffix(".json").stat().st_size > 0
+
     def said(self) -> str:
         return self.log.with_suffix(".json").read_text() or self.log.read_text()[-600:]
 
@@ -104,8 +107,9 @@ class Figures:
     runs: int = 0
     different: int = 0
     failed: int = 0
-    seconds_to_end: float = 0.0
-    seconds_to_end_loader: float = 0.0
+    seconds_worker: float = 0.0
+    seconds_loader: float = 0.0
+    seconds_exit: float = 0.0
     unexplained: int = 0
     processes: int = 0
     ports: int = 0
@@ -130,19 +134,23 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
         os.kill(draw.choice(kinds[kind]), signal.SIGKILL)
     except ProcessLookupError:
         return None
-    deadline = begin + PATIENCE_S
+    deadline, stopped = begin + PATIENCE_S, 0.0
     while run.process.poll() is None and time.monotonic() < deadline:  # it is our child: reap it
+        if not stopped and run.pids() == [run.process.pid] and run.has_answered():
+            stopped = time.monotonic() - begin
         time.sleep(0.005)
     deadline = time.monotonic() + GRACE_S
     while run.pids() and time.monotonic() < deadline:
         time.sleep(0.005)
     took = time.monotonic() - begin
+    stopped = stopped or took
     if run.process.poll() == 0:
         return None  # what was killed had nothing left to do: the run has ended well
     if kind == "loader":
-        figures.seconds_to_end_loader = max(figures.seconds_to_end_loader, round(took, 2))
+        figures.seconds_loader = max(figures.seconds_loader, round(stopped, 2))
     else:
-        figures.seconds_to_end = max(figures.seconds_to_end, round(took, 2))
+        figures.seconds_worker = max(figures.seconds_worker, round(stopped, 2))
+    figures.seconds_exit = max(figures.seconds_exit, round(took - stopped, 2))
     left = run.pids()
     figures.processes += len(left)
     figures.ports += len(ports & listening())
@@ -159,7 +167,7 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
     if kind != "launcher" and not any(words in run.said() for words in EXPLAINED):
         figures.unexplained += 1
         more += f", NOT EXPLAINED: {run.said()}"
-    return f"{kind:8} killed, {len(pids)} processes gone in {took:.2f} s{more}"
+    return f"{kind:8} killed, {len(pids)} processes stopped in {stopped:.2f} s, gone in {took:.2f} s{more}"
 
 
 def can_be_locked(folder: Path) -> bool:

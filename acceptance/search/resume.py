@@ -96,20 +96,21 @@ def main() -> int:
     print(f"uninterrupted search: {first:.1f} s to the first result, then {evaluating:.1f} s", flush=True)
 
     kills = inside = 0
-    while kills < given.kills:
-        process = start("search", str(killed), *words)
-        # each call gets some way on: about an equal share of what there is to do, at random
-        moment = draw.uniform(0.5 * first, first + 1.5 * evaluating / given.kills)
-        try:
-            process.wait(moment)
-            break  # it has ended
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    # the first while it starts, the others soon after so many results, drawn by lot
+    for wanted in [0, *sorted(draw.sample(range(1, given.budget * 9 // 10), given.kills - 1))]:
+        process, began = start("search", str(killed), *words), time.monotonic()
+        while process.poll() is None and results(killed) < wanted:
+            time.sleep(0.005)
+        pause = draw.uniform(0, 2 * evaluating / given.budget) if wanted else draw.uniform(0, first)
+        time.sleep(pause)
+        if process.poll() is not None:
+            break
+        process.kill()
+        process.wait()
         kills += 1
         there = results(killed)
         inside += 0 < there < given.budget
-        print(f"kill {kills} after {moment:.1f} s: {there} results in the log", flush=True)
+        print(f"kill {kills} after {time.monotonic() - began:.1f} s: {there} results in the log", flush=True)
     found = sennit("search", str(killed), *words)
     exported = given.out / "network"
     made = sennit("export", str(killed), "--to", str(exported))

@@ -14,7 +14,8 @@ trap 'rm -rf "$out"' EXIT
 export OMP_NUM_THREADS=1
 
 "$PY" acceptance/search/resume.py --out "$out" "$@" || true
-value() { "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$out/figures.json" "$1" || true; }
+value() { "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$out/figures.json" "$1"; }
+[[ -e $out/figures.json ]] || { echo "the runs did not end; see above" >&2; exit 1; }
 
 figure "evaluations" "$(value evaluations)" "==" "$(value budget)"
 figure "kills" "$(value kills)" ">=" 3

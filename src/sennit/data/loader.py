@@ -20,6 +20,16 @@ _DIED = re.compile(r"DataLoader worker \(pid.*(exited unexpectedly|is killed by 
 _GONE = "a process that loads data has died ({}); the system kills processes when memory is short: use fewer loaders"
 
 
+def loader_death(error: BaseException) -> RunError | None:
+    """What to say if `error` is torch's word that a loader process has died; None if it is something else.
+
+    torch says so from a signal handler, wherever the process happens to be.
+    """
+    if isinstance(error, RuntimeError) and _DIED.search(str(error)):
+        return RunError(_GONE.format(str(error).splitlines()[0].strip()))
+    return None
+
+
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when the one that started it ends (Linux)."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -103,6 +113,7 @@ class BatchSource:
         except (ConnectionError, EOFError) as error:
             raise RunError(_GONE.format(error)) from error
         except RuntimeError as error:  # errors of the data set pass
-            if not _DIED.search(str(error)):
+            told = loader_death(error)
+            if told is None:
                 raise
-            raise RunError(_GONE.format(str(error).splitlines()[0])) from error
+            raise told from error

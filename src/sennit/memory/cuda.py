@@ -2,7 +2,7 @@
 
 A group has one slot on the device (K under `delayed:K`), kept once it is there. It is copied in, header and
 all, when the version wanted is not the one in the slot, and stepped in the slot. What the worker has changed
-goes back to the host at every cut (`flush`), or at once where another worker may read it next (`eager`). The
+goes back to the host at every cut (`flush`), or at once where another worker may read it next (`wandering`). The
 host's version word is written by the CPU after the bytes have arrived.
 """
 
@@ -35,11 +35,11 @@ class CudaStore:
     Args:
         host: shared with all workers of this host.
         device: of this worker.
-        eager: bring changes to the host at once, because the plan moves groups between workers.
+        wandering: groups that other workers use too; their changes go to the host at once.
     """
 
-    def __init__(self, host: HostStore, device: torch.device, eager: bool) -> None:
-        self.host, self.device, self.eager = host, device, eager
+    def __init__(self, host: HostStore, device: torch.device, wandering: frozenset[str]) -> None:
+        self.host, self.device, self.wandering = host, device, wandering
         self.pinned = _pin(host)
         self.slots: dict[tuple[str, int], Slot] = {}
         self.state: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
@@ -87,7 +87,7 @@ class CudaStore:
 
     def buffers(self, group: str) -> dict[str, Tensor]:
         slot = self._slot(group, 0)
-        if slot.version is None or (self.eager and slot.version != self._word(group)):
+        if slot.version is None or (group in self.wandering and slot.version != self._word(group)):
             self._fetch(slot)
             slot.version = self._word(group)
         return {name: leaf.detach() for name, leaf in slot.leaves.items()}
@@ -105,7 +105,7 @@ class CudaStore:
     def move(self, group: str, word: tuple[int, int, int]) -> None:
         slot = self._slot(group, 0)
         slot.dirty = True
-        if self.eager:
+        if group in self.wandering:
             self._write_back(slot)
             torch.cuda.current_stream(self.device).synchronize()
             slot.dirty = False
@@ -135,15 +135,20 @@ class CudaStore:
                 self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
                 self._state(group),
             )  # fmt: skip
-        elif self.eager:
+        elif group in self.wandering:
             self._fetch_state(group)
         step(grads, lr)
         slot.flat[:8].view(torch.int64).fill_(version)
         slot.version, slot.dirty = version, True
         self.changed_state.add(group)
         self.newest[group] = version
-        if self.eager:
-            self.flush()
+        if group in self.wandering:
+            self._write_back(slot)
+            self._write_state(group)
+            torch.cuda.current_stream(self.device).synchronize()
+            slot.dirty = False
+            self.changed_state.discard(group)
+            self.host.publish(group, version)
 
     def _state(self, group: str) -> dict[str, Tensor]:
         """Big state tensors on the device; counters and flags where they are, on the host."""
@@ -172,9 +177,7 @@ class CudaStore:
                 slot.dirty = False
                 written.append((group, slot))
         for group in self.changed_state:
-            for key, tensor in self.state[group][1].items():
-                if tensor.device.type == "cuda":
-                    self.host.state_views[group][key].copy_(tensor, non_blocking=self.pinned)
+            self._write_state(group)
         for group, flat in self.aside.items():
             region = self.host.before[group]
             region.bytes(self.host.memory)[BOUNDARY:].copy_(flat[BOUNDARY:], non_blocking=self.pinned)
@@ -185,6 +188,11 @@ class CudaStore:
             if self.host.group(group).kind == "parameters":
                 assert slot.version is not None
                 self.host.publish(group, slot.version)
+
+    def _write_state(self, group: str) -> None:
+        for key, tensor in self.state[group][1].items():
+            if tensor.device.type == "cuda":
+                self.host.state_views[group][key].copy_(tensor, non_blocking=self.pinned)
 
     def _write_back(self, slot: Slot) -> None:
         slot.region.bytes(self.host.memory)[BOUNDARY:].copy_(slot.flat[BOUNDARY:], non_blocking=self.pinned)

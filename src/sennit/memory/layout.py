@@ -72,8 +72,15 @@ class Region:
         return found
 
     def views_of(self, region: Tensor) -> dict[str, Tensor]:
-        """The tensors inside a copy of the region's bytes (uint8), on any device."""
-        return {name: place.view(region) for name, place in self.places.items()}
+        """The tensors inside a copy of the region's bytes (uint8), on any device; each a base of its own."""
+        storage = region.untyped_storage()
+        found: dict[str, Tensor] = {}
+        for name, place in self.places.items():
+            at = (region.storage_offset() + place.offset) // place.dtype.itemsize
+            found[name] = torch.empty(0, dtype=place.dtype, device=region.device).set_(
+                storage, at, place.shape, place.stride
+            )
+        return found
 
     def words(self, memory: mmap.mmap) -> np.ndarray:
         """The header as int64 numbers; writing them writes the memory."""

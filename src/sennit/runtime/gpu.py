@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from sennit.errors import UserError
 from sennit.memory.cuda import CudaStore
 from sennit.runtime.control import Line
+from sennit.runtime.dryrun import dry_run
 from sennit.runtime.nccl import NcclChannel
 from sennit.runtime.share import Share
 from sennit.runtime.worker import Worker
@@ -24,6 +26,9 @@ def gpu_worker(
     Raises:
         UserError: fewer GPUs than workers.
     """
+    # Loading a kernel at its first call waits for the whole device. While a send spins there until the other GPU
+    # receives, and the other waits in the same way, that would be for ever: load everything now.
+    os.environ["CUDA_MODULE_LOADING"] = "EAGER"
     count = torch.cuda.device_count()
     if rank >= count:
         raise UserError(
@@ -32,6 +37,9 @@ def gpu_worker(
         )
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
-    store = CudaStore(share.host, device, eager=not share.plans.static)
+    if share.placement.workers > 1:
+        dry_run(share.built, device)  # libraries that load parts of themselves late do it here
+        torch.cuda.synchronize(device)
+    store = CudaStore(share.host, device, share.wandering)
     channel = NcclChannel(rank, lines, rendezvous, device)
     return Worker(rank, share, store, channel, lines.values(), launcher, log, device)

@@ -330,7 +330,9 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
 def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None:
     """Tell the launcher, and wait until it has been said."""
     known = explain(worker, error) if worker is not None else error if isinstance(error, UserError) else None
-    if known is not None:
+    if isinstance(known, RunError):
+        error = known
+    if isinstance(known, UserError):
         told: dict[str, Any] = {"kind": "user", "text": str(known)}
     else:
         place = ""

@@ -10,6 +10,7 @@ time is the order of both, and no receive spins on the GPU for data that does no
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,10 +37,11 @@ class NcclChannel:
         world = len(lines) + 1
         self.edges: dict[tuple[int, int], Any] = {}
         if world > 1:
-            store = dist.FileStore(  # pyright: ignore[reportPrivateImportUsage]
-                str(rendezvous), world
-            )
-            dist.init_process_group("nccl", store=store, rank=rank, world_size=world)
+            # every edge has a communicator to itself, so that its messages are serialised is what is wanted
+            os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
+            store = dist.FileStore(str(rendezvous), world)  # pyright: ignore[reportPrivateImportUsage]
+            # with its device named, a communicator is made at once; made by the first message, two edges can hang
+            dist.init_process_group("nccl", store=store, rank=rank, world_size=world, device_id=device)
             for a in range(world):
                 for b in range(world):
                     if a != b:
@@ -60,6 +62,7 @@ class NcclChannel:
             if tensor is None or not tensor.numel():
                 described.append(None if tensor is None else (tuple(tensor.shape), tensor.dtype))
                 continue
+            tensor = tensor.contiguous()
             work = dist.isend(tensor, worker, group=self.edges[self.rank, worker])
             self.sent.append((work, tensor))
             described.append((tuple(tensor.shape), tensor.dtype))

@@ -20,6 +20,7 @@ from sennit.runtime.launcher import Crew, low_water
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share
 from sennit.space.initialise import build_on_meta, initialise
+from sennit.supernet.build import Built
 from sennit.supernet.samplers import Feed, Result
 
 
@@ -65,7 +66,7 @@ class Pipeline:
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts, probing=probing, frozen=frozen,
+            parts=parts, probing=probing, frozen=frozen, wandering=wandering(built, self.plans),
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers
@@ -143,6 +144,22 @@ class Pipeline:
                 if any(x >= seq_id for x in kept):
                     return False
         return all(self.store.take_back(g.name, seq_id) for g in self.store.groups.all if g.kind == "buffers")
+
+
+def wandering(built: Built, plans: Plans) -> frozenset[str]:
+    """Groups that more than one worker uses: all if the plan moves blocks, else those with steps on several workers."""
+    if plans.workers == 1:
+        return frozenset()
+    if not plans.static:
+        return frozenset(group.name for group in built.groups.all)
+    users: dict[str, set[int]] = {}
+    for arch in built.recordings.structure.covering():
+        for step in built.program(arch).steps:
+            worker = plans.worker(0, 0, step.block)
+            read, moved = built.groups.of_step(step)
+            for group in (*read, *moved):
+                users.setdefault(group, set()).add(worker)
+    return frozenset(group for group, workers in users.items() if len(workers) > 1)
 
 
 def _word(words: list[int]) -> tuple[int, int, int]:

@@ -122,3 +122,5 @@ class Share:
     probing: bool = False
     frozen: frozenset[str] = frozenset()
     """Groups that do not train (`shared = "frozen"`)."""
+    wandering: frozenset[str] = frozenset()
+    """Groups that more than one worker uses."""

@@ -118,6 +118,9 @@ class Tasks:
 
     def slots(self, subnet: Subnet, run: Run) -> Callable[[str], Tensor]:
         """Finds the tensor of a parameter or buffer, in the version that `Sync` names."""
+        if self.device.type != "cpu" and len({r.worker for r in subnet.runs}) > 1:
+            for group in subnet.read_by_run[run.index]:
+                assert subnet.owner[group] == run.worker or group in self.share.wandering, group
         held = {
             group: self.store.acquire(group, self.sync.reads(group, subnet.seq_id))
             for group in subnet.read_by_run[run.index]

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sennit.errors import UserError
+from sennit.data.loader import loader_death
+from sennit.errors import RunError, UserError
 from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
@@ -252,10 +253,12 @@ def hear_out(worker: Worker) -> None:
                 return
 
 
-def explain(worker: Worker, error: BaseException) -> UserError | None:
-    """A user's error for failures whose cause is known."""
+def explain(worker: Worker, error: BaseException) -> UserError | RunError | None:
+    """What to say of failures whose cause is known."""
     if isinstance(error, UserError):
         return error
+    if (died := loader_death(error)) is not None:
+        return died
     if names_nondeterminism(error):
         return UserError(
             f"step {worker.tasks.where!r} uses an operator without a deterministic kernel: "

@@ -7,6 +7,7 @@ at `current()`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ def set_kernel_flags(precision: str, *, deterministic: bool = True) -> None:
     Memory that an operator leaves unwritten is not filled: no result may depend on it, and filling costs time.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # autograd's own thread starts without a context and gets one; torch says so in every process
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     # as use_deterministic_algorithms, which also imports torch's compiler (two seconds)
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 - a property of the module

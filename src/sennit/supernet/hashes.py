@@ -24,10 +24,14 @@ def tensor_line(name: str, tensor: Tensor) -> str:
     return f"{name} {str(data.dtype).removeprefix('torch.')} [{shape}] {hashlib.sha256(raw).hexdigest()}"
 
 
-def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+def hash_tensors(tensors: Mapping[str, Tensor] | list[tuple[str, Tensor]]) -> str:
     """Hex digest over the lines of all tensors, sorted."""
-    lines = sorted(tensor_line(name, tensor) for name, tensor in tensors.items())
+    lines = sorted(tensor_line(name, tensor) for name, tensor in _pairs(tensors))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _pairs(tensors: Mapping[str, Tensor] | list[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+    return tensors if isinstance(tensors, list) else tensors.items()
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
