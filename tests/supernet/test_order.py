@@ -177,6 +177,8 @@ def test_a_data_set_that_raises_says_so(processes: int) -> None:
     source.close()
 
 
+# torch speaks from a signal handler, wherever the process is: also while the iterator is being destroyed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_loader_that_is_killed_is_an_error_and_no_hang() -> None:
     before = children()
     source = BatchSource(KeyedBatches(Points(), 4, 3), 1)

@@ -28,7 +28,8 @@ def gpu_worker(
     """
     # Loading a kernel at its first call waits for the whole device. While a send spins there until the other GPU
     # receives, and the other waits in the same way, that would be for ever: load everything now.
-    os.environ["CUDA_MODULE_LOADING"] = "EAGER"
+    if share.placement.workers > 1:
+        os.environ["CUDA_MODULE_LOADING"] = "EAGER"
     count = torch.cuda.device_count()
     if rank >= count:
         raise UserError(
