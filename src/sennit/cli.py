@@ -42,6 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failure.exit
 
 
+def entry() -> None:
+    """The program `sennit`: runs `main`, and ends without taking the interpreter apart, which takes torch seconds."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _terminated(number: int, frame: Any) -> None:
     """SIGTERM outside of training ends a command as Ctrl-C does: temporary folders are removed."""
     raise KeyboardInterrupt

@@ -123,7 +123,7 @@ class Recipe:
             raise RecipeError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if self.sync not in SYNCS:
             raise RecipeError(f"sync must be one of {', '.join(SYNCS)}, got {self.sync!r}")
-        if not isinstance(self.lr, LrSchedule) and not self.lr >= 0:
+        if not isinstance(self.lr, LrSchedule) and not (isinstance(self.lr, int | float) and self.lr >= 0):
             raise RecipeError(f"lr must be a number >= 0 or a schedule, got {self.lr!r}")
         if self.checkpoint.every < 1 or self.checkpoint.keep < 1:
             raise RecipeError(f"checkpoint: every >= 1 and keep >= 1 must hold, got {self.checkpoint}")
