@@ -23,7 +23,7 @@ from sennit.explore.evaluate import Evaluation, Evaluator
 from sennit.explore.export import export, same_bits
 from sennit.explore.retrain import alone, retrain
 from sennit.explore.search import search
-from sennit.explore.traced import load
+from sennit.explore.traced import load, save, trace
 from sennit.recipe import Recipe
 
 Make = Callable[..., Recipe]
@@ -159,6 +159,20 @@ def test_reduced_precision(make: Make, trained: Any, tmp_path: Path) -> None:
     full = Evaluator(make(), FEW)
     done = export(recipe, trained, ARCH, tmp_path / "net", evaluation=FEW)
     assert done.metrics["loss"] != full.measure(full.prepared(trained, ARCH))["loss"]
+
+
+def test_parts_under_autocast_may_lack_a_description(make: Make, trained: Any, tmp_path: Path) -> None:
+    """torch 2.11 leaves it out when it exports, and refuses to write such a program."""
+    evaluator = Evaluator(make(precision="bf16"), FEW)
+    network = evaluator.prepared(trained, ARCH)
+    program = trace(network, [x for x, _ in evaluator.batches]).program
+    parts = [n for n in program.graph.nodes if n.op == "call_function" and "autocast" in str(n.target)]
+    assert parts
+    for node in parts:
+        del node.meta["val"]
+    save(program, tmp_path / "program.pt2")
+    x = evaluator.batches[0][0]
+    assert same_bits(evaluator.output(load(tmp_path / "program.pt2"), x), evaluator.output(network, x))
 
 
 def test_a_score_is_compared_too(make: Make, trained: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,13 +81,27 @@ def save(program: ExportedProgram, path: Path) -> None:
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
                 node.meta.pop("stack_trace", None)
+                _described(module, node)
     program._example_inputs = None
     torch.export.save(program, path)
 
 
+def _described(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    """Say what a part under autocast gives: torch 2.11 leaves that out, and then refuses to write the program."""
+    if node.op != "call_function" or "val" in node.meta:
+        return
+    names = [str(a.target) for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
+    for body in [getattr(module, name) for name in names if hasattr(module, name)]:
+        if isinstance(body, torch.fx.GraphModule):
+            result = next(n for n in body.graph.nodes if n.op == "output").args[0]
+            node.meta["val"] = torch.fx.map_arg(result, lambda n: n.meta["val"])
+
+
 def load(path: Path) -> nn.Module:
     """The program in a file as a module, on the device that it was made for."""
-    return torch.export.load(path).module()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11: its own reading of weights
+        return torch.export.load(path).module()
 
 
 def _export(network: FrozenNetwork, x: Any, varying: list[set[int]]) -> ExportedProgram:

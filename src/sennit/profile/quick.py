@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sennit.program.cut import cut
 from sennit.program.run import bind_inputs
+from sennit.program.step import Program
 from sennit.space.model_space import as_call
 from sennit.supernet.build import Built
 from sennit.supernet.context import StepContext
@@ -26,9 +27,9 @@ def block_order(built: Built) -> list[str]:
     Programs of different archs may have different blocks; they are merged so that the order of each is kept.
     """
     order: list[str] = []
-    for arch in built.recordings.structure.covering():
+    for program in built.covering:
         at = 0
-        for block in built.program(arch).blocks:
+        for block in program.blocks:
             if block in order:
                 at = order.index(block) + 1
             else:
@@ -67,20 +68,19 @@ def block_costs(
     spent: dict[str, list[float]] = {}
     begin = time.perf_counter()
     with generators_restored():
-        for arch in built.recordings.structure.covering():
+        for program in built.covering:
             if time.perf_counter() - begin > budget_s and spent:
                 break
-            _measure(built, executor, slot, arch, x, spent)
+            _measure(built, executor, slot, program, x, spent)
     means = {block: sum(t) / len(t) for block, t in spent.items()}
     typical = sum(means.values()) / max(len(means), 1)
     return {block: means.get(block, typical) for block in blocks}
 
 
 def _measure(
-    built: Built, executor: Any, slot: Callable[[str], Tensor], arch: dict[str, Any], x: Any,
+    built: Built, executor: Any, slot: Callable[[str], Tensor], program: Program, x: Any,
     spent: dict[str, list[float]],
 ) -> None:  # fmt: skip
-    program = built.program(arch)
     numbers = {block: i for i, block in enumerate(program.blocks)}
     runs = cut(program, [numbers[step.block] for step in program.steps])
     context = StepContext.of(built.recipe.seed, 0, 0, built.recipe.precision, torch.device("cpu"))

@@ -59,8 +59,7 @@ def dry_run(built: Built, device: torch.device) -> tuple[int, int]:
     total: set[str] = set()
     begin = time.perf_counter()
     with generators_restored():
-        for arch in built.recordings.structure.covering():
-            program = built.program(arch)
+        for program in built.covering:
             total.update(step.name for step in program.steps)
             if time.perf_counter() - begin < BUDGET_S[device.type]:
                 _run(built, program, executor, seen, lambda name: _filled(like[name], device), device)

@@ -153,8 +153,8 @@ def wandering(built: Built, plans: Plans) -> frozenset[str]:
     if not plans.static:
         return frozenset(group.name for group in built.groups.all)
     users: dict[str, set[int]] = {}
-    for arch in built.recordings.structure.covering():
-        for step in built.program(arch).steps:
+    for program in built.covering:
+        for step in program.steps:
             worker = plans.worker(0, 0, step.block)
             read, moved = built.groups.of_step(step)
             for group in (*read, *moved):

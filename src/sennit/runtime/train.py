@@ -113,8 +113,7 @@ def check(request: Request) -> None:
         raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
     built.loss_function  # noqa: B018 - found now, not at the first step
     built.example  # noqa: B018
-    for arch in built.recordings.structure.covering():
-        built.program(arch)
+    built.covering  # noqa: B018
     built.always  # noqa: B018
     sampler = built.sampler()
     if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
@@ -280,7 +279,7 @@ class _Run:
         from sennit.runtime.load import model_of
 
         model = model_of(self.recipe, engine.weights(), engine.optimizer_state(), done)
-        self.evaluation = evaluate_now(self.recipe, model, done)
+        self.evaluation = evaluate_now(self.recipe, model, done - 1)
         self.log.note({"seq_id": done - 1, "evaluation": self.evaluation})
         self.tell(Progress("evaluation", done, self.end, self.losses[-1], self.evaluation))
 

@@ -90,7 +90,7 @@ def space_report(built: Built) -> SpaceReport:
 
     structure = built.recordings.structure
     tensors = _parameters(built.skeleton)
-    used = {name for arch in structure.covering() for step in built.program(arch).steps for name in step.params}
+    used = {name for program in built.covering for step in program.steps for name in step.params}
     storages = {name: _storage(built.skeleton, name, tensor, paths) for name, (tensor, paths) in tensors.items()}
     parameters, nbytes, exact = _extremes(built, structure, storages, used)
     always = tuple(sorted(built.always[0]))
@@ -143,7 +143,7 @@ def _extremes(
     tree = tree and not any(
         isinstance(s.choice, InputChoice) and len(s.choice.options()) > 1 for s in structure.sites.values()
     )
-    if tree and all(_expected(built, structure, living, arch) for arch in structure.covering()):
+    if tree and all(_expected(built, structure, living, program.arch) for program in built.covering):
         found = [_tree(structure, living.values(), key, pick) for key in ("numel", "nbytes") for pick in (min, max)]
         return (found[0], found[1]), (found[2], found[3]), True
     size = structure.size()
@@ -167,7 +167,7 @@ def _of(built: Built, storages: dict[str, _Storage], arch: dict[str, object], ke
 
 def _expected(built: Built, structure: Structure, living: dict[str, _Storage], arch: dict[str, object]) -> bool:
     """Whether the network reads just what stands under its choices: none of its layers goes unused."""
-    options = structure.parse(arch)
+    options, _ = structure.parse_filled(arch)  # a choice that nothing reads is not in the arch
     wanted = sum(s.numel for s in living.values() if any(_holds(place, options) for place in s.places))
     return wanted == _of(built, living, arch, "numel")
 

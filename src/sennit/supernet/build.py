@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sennit.data.order import KeyedBatches
 from sennit.errors import RecipeError, SpaceError
+from sennit.program.covering import covering_programs
 from sennit.program.groups import Groups
 from sennit.program.record import Spec
 from sennit.program.recordings import Recordings, other_batch, spec_of
@@ -93,9 +94,13 @@ class Built:
         return spec_of(as_call(x))
 
     @cached_property
+    def covering(self) -> list[Program]:
+        """Programs that together run every candidate."""
+        return covering_programs(self.recordings.structure, self.program)
+
+    @cached_property
     def groups(self) -> Groups:
-        for arch in self.recordings.structure.covering():
-            self.program(arch)
+        self.covering  # noqa: B018 - names what is written
         self.recordings.refuse_uncalled()
         written = [name for names in self.recordings.recorder.written.values() for name in names]
         return Groups(self.recordings.skeleton, written)
