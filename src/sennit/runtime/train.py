@@ -125,9 +125,10 @@ def check(request: Request) -> None:
         built.dataset(recipe.evaluate.split)
         for arch in recipe.evaluate.archs:
             built.program(arch)
-    if not recipe.allow_nondeterministic:
+    if not recipe.allow_nondeterministic and request.placement.device not in built.dry:
         device = torch.device(request.placement.device)
         in_child(lambda: dry_run(built, device))
+        built.dry.add(request.placement.device)
 
 
 class _Run:

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
 from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names
-from sennit.supernet.keys import key_for, name_key, seeded
+from sennit.supernet.keys import generators_restored, key_for, name_key, seed_generators
 
 UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The
 space is built without memory first, so values given in a constructor are lost. Either set it in the module,
@@ -29,6 +30,24 @@ Constructors run without data there. Use Python numbers instead of tensor values
     right:  rates = [0.1 * i / (n - 1) for i in range(n)]"""
 
 
+_DRAWS = frozenset(
+    "normal_ uniform_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ random_ fill_ zero_ constant_ "
+    "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_ ones_ zeros_".split()
+)
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Tensors without data are not filled: a third of the time that building a large space takes."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in _DRAWS:
+            filled = args[0] if args else kwargs.get("tensor")  # functions of nn.init pass it by name
+            if isinstance(filled, Tensor) and filled.is_meta:
+                return filled
+        return func(*args, **kwargs)
+
+
 def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) -> nn.Module:
     """`factory(**arguments)` without memory for its tensors.
 
@@ -36,7 +55,7 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
         SpaceError: the constructor needs tensor values, or does not take these arguments.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _WithoutDraws():
             space = factory(**arguments)
     except (NotImplementedError, RuntimeError) as error:
         raise SpaceError(BUILD.format(reason=str(error).splitlines()[0])) from error
@@ -72,11 +91,12 @@ def initialise(space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Te
                 table[attribute] = memory[id(tensor)]  # type: ignore[assignment]
     before = {id(t): t._version for t in memory.values()}
     done: set[int] = set()
-    for path, module in _children_first(space):
-        if id(module) in done:
-            continue
-        done.add(id(module))
-        with seeded(key_for(seed, "init", name_key(path))), torch.no_grad():
+    with generators_restored(), torch.no_grad():
+        for path, module in _children_first(space):
+            if id(module) in done:
+                continue
+            done.add(id(module))
+            seed_generators(key_for(seed, "init", name_key(path)))
             if not (isinstance(space, ModelSpace) and space.init(path, module)):
                 reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
                 if callable(reset):

@@ -49,6 +49,8 @@ class Built:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+        self.dry: set[str] = set()
+        """Devices on which every step has been run once (`sennit.runtime.dryrun`)."""
 
     # -- space and programs
 
