@@ -85,8 +85,9 @@ class Pipeline:
         elif n == 1:
             plan = CutsPlan(blocks, [[]], 1)
         else:
-            costs = in_child(lambda: block_costs(built, self.store.home, blocks))
-            plan = CutsPlan(blocks, [balanced_cuts([costs[b] for b in blocks], n)], n)
+            if not built.block_s:
+                built.block_s = in_child(lambda: block_costs(built, self.store.home, blocks))
+            plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n)], n)
         return Plans([PlanEpoch(0, plan)])
 
     def __enter__(self) -> Pipeline:

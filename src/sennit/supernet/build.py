@@ -51,6 +51,8 @@ class Built:
         self.recipe = recipe
         self.dry: set[str] = set()
         """Devices on which every step has been run once (`sennit.runtime.dryrun`)."""
+        self.block_s: dict[str, float] = {}
+        """Seconds of each block, once measured (`sennit.profile.quick`)."""
 
     # -- space and programs
 
