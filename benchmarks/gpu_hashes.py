@@ -20,7 +20,8 @@ from typing import Any
 
 from sennit.recipe import Placement, Recipe, read_recipe
 from sennit.runtime.fingerprint import fingerprint
-from sennit.runtime.train import Request, train
+from sennit.runtime.request import Request
+from sennit.runtime.train import train
 
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 

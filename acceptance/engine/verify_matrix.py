@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # for tests.runtime.gates
 
 from sennit.profile.quick import block_order
 from sennit.recipe import CheckpointRule, EvaluateRule, Placement, Recipe, read_recipe
+from sennit.runtime.request import Request
 from sennit.runtime.share import REAL_PARTS, Parts
-from sennit.runtime.train import Request, train
+from sennit.runtime.train import train
 from sennit.supernet.lr import LrSchedule
 from sennit.trace.access import read_accesses
 from sennit.trace.check import check

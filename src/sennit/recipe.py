@@ -7,23 +7,20 @@ the file, the value and what is legal.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
 from sennit.errors import RecipeError
+from sennit.strict import convert_strictly
 from sennit.supernet.clip import Clip
 from sennit.supernet.context import PRECISIONS
 from sennit.supernet.lr import LrSchedule, lr_at
@@ -33,8 +30,6 @@ from sennit.supernet.sync import Shared
 if TYPE_CHECKING:
     from sennit.supernet.build import Built
     from sennit.supernet.task import Task
-
-T = TypeVar("T")
 
 SYNCS = ("csp",)
 """Synchronisation rules that engines implement."""
@@ -157,7 +152,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe, without `base`; `Recipe.from_dict` reads it back."""
-        plain = dataclasses.asdict(self)
+        plain = asdict(self)
         del plain["base"]
         return {("loss" if key == "loss_name" else key): value for key, value in plain.items()}
 
@@ -263,76 +258,3 @@ def read_recipe(path: str | Path) -> Recipe:
     if "base" in plain:
         raise RecipeError(f"{path}: unknown key 'base'")
     return Recipe.from_dict(plain, str(path.resolve().parent), str(path))
-
-
-def convert_strictly(cls: type[T], plain: Mapping[str, Any], where: str, renamed: Mapping[str, str] | None = None) -> T:
-    """`cls(**plain)` with types checked and no unknown keys, tables included.
-
-    Args:
-        where: the file, for messages.
-        renamed: key in the file to name of the field, where they differ.
-
-    Raises:
-        RecipeError: with the path of the key inside `where`, the value and what is legal.
-    """
-    renamed = renamed or {}
-    key_of = {field: key for key, field in renamed.items()}
-    _refuse_unknown(cls, plain, where, "", key_of)
-    plain = {renamed.get(key, key): value for key, value in plain.items()}
-    missing = [
-        key_of.get(f.name, f.name) for f in dataclasses.fields(cls)  # type: ignore[arg-type]
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in plain
-    ]  # fmt: skip
-    if missing:
-        raise RecipeError(f"{where}: required key{'s' if len(missing) > 1 else ''} missing: {', '.join(missing)}")
-    try:
-        return msgspec.convert(plain, cls, strict=True)
-    except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        message = _in_words(message)
-        key = place.rstrip("`").lstrip(".")
-        if not key:
-            raise RecipeError(f"{where}: {message}") from error
-        shown = key_of.get(key, key)
-        raise RecipeError(f"{where}: {shown} = {_value_at(plain, key)!r}: {message}") from error
-    except RecipeError as error:
-        raise RecipeError(f"{where}: {error}") from error
-
-
-_WORDS = {
-    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "a table",
-    "array": "a list", "null": "nothing",
-}  # fmt: skip
-"""Types as the words of TOML."""
-
-
-def _in_words(message: str) -> str:
-    """msgspec's message in terms of the file."""
-    message = message.replace("Object missing required field", "the table lacks")
-    if message.startswith("Invalid enum value"):  # only the name of a schedule is one of several words
-        return f"{message}; legal: {', '.join(get_args(get_type_hints(LrSchedule)['name']))}"
-    return re.sub(r"`([^`]+)`", lambda m: " or ".join(_WORDS.get(t, f"`{t}`") for t in m[1].split(" | ")), message)
-
-
-def _refuse_unknown(cls: Any, plain: Mapping[str, Any], where: str, prefix: str, key_of: Mapping[str, str]) -> None:
-    known = {key_of.get(f.name, f.name): f for f in dataclasses.fields(cls)}
-    for key, value in plain.items():
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            legal = ", ".join(name for name in known if name != "base")
-            raise RecipeError(f"{where}: unknown key {prefix + key!r} (= {value!r}){hint} Legal keys: {legal}")
-        for nested in (CheckpointRule, EvaluateRule, LrSchedule):
-            if isinstance(value, Mapping) and key == {CheckpointRule: "checkpoint", EvaluateRule: "evaluate"}.get(
-                nested, "lr"
-            ):
-                _refuse_unknown(nested, value, where, f"{key}.", {})
-
-
-def _value_at(plain: Any, key: str) -> Any:
-    for part in key.split("."):
-        name = part.split("[")[0]
-        if not isinstance(plain, Mapping) or name not in plain:
-            return None
-        plain = plain[name]
-    return plain

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from sennit.commands.output import Output
 from sennit.commands.progress import Meter, TrainMeter, duration
-from sennit.runtime.train import Progress
+from sennit.runtime.request import Progress
 
 
 class Clock:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sennit.recipe import Placement, Recipe
-from sennit.runtime.train import Request, train
+from sennit.runtime.request import Request
+from sennit.runtime.train import train
 
 HERE = Path(__file__).parent
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")

@@ -188,7 +188,8 @@ def _data_folder() -> Check:
 def _self_test() -> Check:
     from sennit.recipe import Placement, Recipe, use_recipe
     from sennit.runtime.forked import in_child
-    from sennit.runtime.train import Request, train
+    from sennit.runtime.request import Request
+    from sennit.runtime.train import train
 
     recipe = Recipe(
         space="tiny.py:Tiny",

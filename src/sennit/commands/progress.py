@@ -18,7 +18,7 @@ from rich.text import Text
 from sennit.commands.output import Output
 
 if TYPE_CHECKING:
-    from sennit.runtime.train import Progress
+    from sennit.runtime.request import Progress
 
 REDRAW_S = 0.1
 """Time between two drawings on a terminal, seconds."""

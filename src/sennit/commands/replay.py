@@ -22,13 +22,14 @@ from sennit.errors import Interrupted, RunError, UserError
 if TYPE_CHECKING:
     from sennit.commands.train import Train
     from sennit.recipe import Recipe
-    from sennit.runtime.train import Request
+    from sennit.runtime.request import Request
 
 
 def replay(options: Train, out: Output) -> int:
     """Repeat the run; 0 if it came out the same."""
     from sennit.recipe import use_recipe
-    from sennit.runtime.train import Request, check
+    from sennit.runtime.refuse import check
+    from sennit.runtime.request import Request
     from sennit.runtime.usercode import blaming
 
     assert options.replay is not None

@@ -72,7 +72,9 @@ class Train:
         if self.recipe is None:
             raise UserError("RECIPE is missing: give a recipe file, as in `sennit train recipes/digits.toml`")
         from sennit.recipe import read_recipe, use_recipe
-        from sennit.runtime.train import Request, check, train
+        from sennit.runtime.refuse import check
+        from sennit.runtime.request import Request
+        from sennit.runtime.train import train
         from sennit.runtime.usercode import blaming
         from sennit.space.report import space_report
 

@@ -18,7 +18,7 @@ from sennit.errors import Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
     from sennit.recipe import Recipe
-    from sennit.runtime.train import Request
+    from sennit.runtime.request import Request
 
 HELP = """Runs the recipe of a run again as plain loop and on other numbers of workers, and compares hashes of
 weights, optimizer and losses. An independent checker reads the access log of each run. Exit code 1 on any
@@ -122,7 +122,7 @@ def _quick(recipe: Recipe) -> Recipe:
 
 def _request(recipe: Recipe, workers: int, device: str, steps: int, folder: Path) -> Request:
     from sennit.recipe import Placement
-    from sennit.runtime.train import Request
+    from sennit.runtime.request import Request
 
     return Request(
         recipe=recipe,

@@ -12,11 +12,8 @@ arch costs the Python of the inlined code only.
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,133 +21,20 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
+from sennit.program.calls import FACTORIES, FACTS, IN_PLACE, SIZES, STATISTICS_CALLS, name_of, place
+from sennit.program.prune import refs_of, without_dead_steps
+from sennit.program.refusals import FOREIGN, MODIFIED, NO_DATA, REBOUND, STATISTICS
+from sennit.program.spec import Spec, call_key, made, run_with_data, specs_of
 from sennit.program.step import Program, Step
-from sennit.program.template import DEVICE, DimExpr, ParamRef, Ref, Size, leaves, map_tree, shapes_in
-from sennit.space.choice import Choice, Option, selecting
-from sennit.space.inline import is_inlined, loose_tensors
+from sennit.program.template import DEVICE, DimExpr, ParamRef, Ref, Size, leaves, map_tree
+from sennit.space.choice import Choice, Option
 from sennit.space.layer_choice import LayerChoice
 
-_FACTORIES = frozenset(
-    "arange zeros ones empty full rand randn randint randperm linspace logspace eye tensor tril_indices "
-    "triu_indices".split()
-)
-_IN_PLACE = frozenset(
-    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ "
-    "__ilshift__ __irshift__ __delitem__".split()
-)
-_OWN_FRAMES = (
-    "torch",
-    "sennit.program",
-    *(f"sennit.space.{n}" for n in "choice layer_choice input_choice repeat".split()),
-)
-_STATISTICS = frozenset({"batch_norm", "instance_norm"})
-_SIZES = frozenset({"shape", "size", "numel", "__len__"})
-_FACTS = frozenset(
-    "dtype device layout dim ndim is_floating_point is_complex is_cuda requires_grad is_contiguous stride is_sparse "
-    "get_device is_meta element_size itemsize nelement names is_nested is_quantized is_leaf grad_fn storage_offset "
-    "is_inference is_conj is_neg is_signed _version __repr__ __format__".split()
-)
-
-NO_DATA = """{where}: `{call}` needs the numbers inside a tensor, which differ from batch to batch, so the program
-of this arch would not be fixed. Write it so that tensors decide:
-    wrong:  if x.sum() > 0: x = x * 2
-    right:  x = torch.where(x.sum() > 0, x * 2, x)
-or put the code into a module of its own without choices inside: such a module is one step and may do as it likes."""
-
-FOREIGN = """{where}: `{call}` uses a tensor of shape {shape} that is neither an input, nor a parameter or buffer of the
-model, nor computed from these. Register it, so that every worker has it:
-    wrong:  self.mask = torch.ones(8)
-    right:  self.register_buffer("mask", torch.ones(8))"""
-
-STATISTICS = """{where}: `{call}` in inlined code updates running statistics, which no recording can see. Use a
-module, which is one step and owns its statistics:
-    wrong:  F.batch_norm(x, self.mean, self.var, training=self.training)
-    right:  self.norm = nn.BatchNorm1d(width)    ...    self.norm(x)"""
-
-MODIFIED = """{where}: `{call}` modifies a tensor that came in (in-place). The step before may still need it. Write
-    wrong:  x += y          nn.ReLU(inplace=True)
-    right:  x = x + y       nn.ReLU()"""
-
-REBOUND = """{path} replaces its {name!r} by another tensor in forward. Write into it, so that it stays where every
-worker finds it, in a module of its own without choices inside (one step):
-    wrong:  self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
-    right:  self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)"""
-
-_lock = threading.RLock()
+if TYPE_CHECKING:
+    from sennit.program.recorder import Recorder
 
 
-@dataclass(frozen=True)
-class Spec:
-    """Shape and dtype of a tensor without data."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    @staticmethod
-    def of(tensor: Tensor) -> Spec:
-        return Spec(tuple(int(n) for n in tensor.shape), tensor.dtype)
-
-    def meta(self) -> Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device="meta")
-
-    def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
-
-
-class Recorder:
-    """Records programs of one space.
-
-    Args:
-        skeleton: the space on device `meta`. Not changed, apart from flags that are put back.
-        names: canonical name of each parameter and buffer, by `id` of the skeleton's tensor.
-    """
-
-    def __init__(self, skeleton: nn.Module, names: dict[int, str]) -> None:
-        self.root = skeleton
-        self.names = names
-        self.written: dict[str, tuple[str, ...]] = {}
-        """Names of the buffers that a unit's forward writes in training mode, by unit path; seen by version."""
-        self.path_of: dict[int, str] = {}
-        for path, module in skeleton.named_modules():
-            self.path_of.setdefault(id(module), path)
-        self.inlined_modules = [m for m in skeleton.modules() if is_inlined(m, skeleton)]
-        self.inlined = {id(m) for m in self.inlined_modules}
-        self.loose = [
-            (owner, attribute, owner._parameters.get(attribute, owner._buffers.get(attribute)))
-            for _, owner, attribute in loose_tensors(skeleton)
-        ]
-        self.called: set[int] = set()
-        """`id` of every module that some recording has called."""
-        self.memo: dict[Any, Any] = {}
-        self.param_memo: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        self.returned: dict[str, dict[Option, str]] = {}
-        """What each option of a choice returned, for messages about shapes that do not fit."""
-
-    @contextlib.contextmanager
-    def mode(self, training: bool) -> Iterator[None]:
-        """Inlined modules see `self.training == training`."""
-        before = [m.training for m in self.inlined_modules]
-        for module in self.inlined_modules:
-            module.training = training
-        try:
-            yield
-        finally:
-            for module, flag in zip(self.inlined_modules, before, strict=True):
-                module.training = flag
-
-    def record(
-        self, arch: dict[str, Any], options: dict[str, Option], inputs: Any, *, training: bool = True
-    ) -> Program:
-        """Run the root on `inputs` (`(args, kwargs)` with a `Spec` for every tensor) and write down its steps.
-
-        Raises:
-            SpaceError: what cannot be recorded, with file and line; a candidate whose shapes do not fit.
-        """
-        with _lock, self.mode(training), selecting(options):
-            return _Recording(self, arch).run(inputs)
-
-
-class _Recording(TorchFunctionMode):
+class Recording(TorchFunctionMode):
     """One run of the root's forward."""
 
     def __init__(self, recorder: Recorder, arch: dict[str, Any]) -> None:
@@ -199,8 +83,8 @@ class _Recording(TorchFunctionMode):
         if replaced:
             raise SpaceError(REBOUND.format(path="the code of an inlined module", name=replaced))
         output = self.template(result, "the result of forward")
-        program = Program(self.arch, inputs_template, n_inputs, self.steps, output, _refs(output))
-        return _without_dead_steps(program)
+        program = Program(self.arch, inputs_template, n_inputs, self.steps, output, refs_of(output))
+        return without_dead_steps(program)
 
     def put_back(self) -> str:
         """Undo assignments to tensors that inlined modules hold themselves; the name of one, or nothing."""
@@ -270,10 +154,10 @@ class _Recording(TorchFunctionMode):
         self.r.returned.setdefault(label, {})[option] = shapes
 
     def unit(self, original: Callable[..., Any], module: nn.Module, path: str, args: Any, kwargs: Any) -> Any:
-        where = _where()
+        where = place()
         template = self.template((args, kwargs), path, where)
         inputs = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
-        key = _memo_key(module, args, kwargs)
+        key = call_key(module, args, kwargs)
         specs = self.r.memo.get(key) if key is not None else None
         if specs is None:
             versions = {name: (b, b._version) for name, b in module.named_buffers()}
@@ -282,9 +166,9 @@ class _Recording(TorchFunctionMode):
             )
             self.note_written(path, module, versions)
             if key is not None:
-                self.r.memo[key] = _specs(result, inputs)
+                self.r.memo[key] = specs_of(result, inputs)
         else:
-            result = _made(specs, inputs)
+            result = made(specs, inputs)
         params, buffers = self.unit_tensors(module)
         return self.add(
             self.numbered(path), "module", path, template, result, where, params, buffers, self.r.written.get(path, ())
@@ -318,28 +202,28 @@ class _Recording(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.opaque:
             return func(*args, **kwargs)
-        name = _name(func)
-        if name in _SIZES:
+        name = name_of(func)
+        if name in SIZES:
             return self.sizes(func, name, args, kwargs)
-        if name in _FACTS or name.startswith("_is_") or name == "_set_grad_enabled":
+        if name in FACTS or name.startswith("_is_") or name == "_set_grad_enabled":
             return func(*args, **kwargs)
-        where = _where()
+        where = place()
         inputs = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
-        if name in _FACTORIES and not inputs and kwargs.get("device") is None:
+        if name in FACTORIES and not inputs and kwargs.get("device") is None:
             kwargs = {**kwargs, "device": torch.device("meta")}
-        if name in _IN_PLACE:
+        if name in IN_PLACE:
             raise SpaceError(MODIFIED.format(where=where, call=name))
         template = self.template((args, kwargs), name, where)
-        if name in _STATISTICS and any(isinstance(t, ParamRef) for t in leaves(template[0][1:3])):
+        if name in STATISTICS_CALLS and any(isinstance(t, ParamRef) for t in leaves(template[0][1:3])):
             raise SpaceError(STATISTICS.format(where=where, call=name))
-        key = _memo_key(func, args, kwargs)
+        key = call_key(func, args, kwargs)
         known = self.r.memo.get(key) if key is not None else None
         if known is not None:
-            result = _made(known, inputs)
+            result = made(known, inputs)
         else:
             result = self.run_opaque(lambda: func(*args, **kwargs), name, inputs, where)
             if key is not None:
-                self.r.memo[key] = _specs(result, inputs)
+                self.r.memo[key] = specs_of(result, inputs)
         if not any(isinstance(t, Tensor) for t in leaves(result)):
             raise SpaceError(NO_DATA.format(where=where, call=name))
         owner = self.owners[-1] if self.owners else ""
@@ -392,7 +276,7 @@ class _Recording(TorchFunctionMode):
             raise
         except Exception as error:
             if module is not None and isinstance(error, NotImplementedError | RuntimeError | ValueError):
-                again = _with_data(module, args, kwargs)
+                again = run_with_data(module, args, kwargs)
                 if again is not None:
                     return again
             raise SpaceError(self.explain(name, inputs, where, error)) from error
@@ -426,7 +310,7 @@ class _Recording(TorchFunctionMode):
                 name = self.r.names.get(id(item))
                 if name is not None:
                     return ParamRef(name)
-                raise SpaceError(FOREIGN.format(where=where or _where(), call=call, shape=list(item.shape)))
+                raise SpaceError(FOREIGN.format(where=where or place(), call=call, shape=list(item.shape)))
             if isinstance(item, Size):
                 return item.expr
             if isinstance(item, torch.device):
@@ -441,7 +325,7 @@ class _Recording(TorchFunctionMode):
     ) -> Any:  # fmt: skip
         """Append a step. Returns `result` with a fresh tensor wherever the step handed one through (identity)."""
         args, kwargs = template
-        reads = _refs(template)
+        reads = refs_of(template)
         writes: list[int] = []
 
         def fresh(item: Any) -> Any:
@@ -474,99 +358,3 @@ class _Recording(TorchFunctionMode):
         count = self.counts.get(name, 0)
         self.counts[name] = count + 1
         return f"{name}#{count}" if always else f"{name}@{count}" if count else name
-
-
-def _refs(template: Any) -> tuple[int, ...]:
-    found: dict[int, None] = {}
-    for leaf in leaves(template):
-        if isinstance(leaf, Ref):
-            found[leaf.value] = None
-        else:
-            for number in shapes_in(leaf):
-                found[number] = None
-    return tuple(found)
-
-
-def _name(func: Any) -> str:
-    name = getattr(func, "__name__", str(func))
-    if name in ("__get__", "__set__"):
-        return getattr(getattr(func, "__self__", None), "__name__", name)
-    return name
-
-
-def _where() -> str:
-    """file:line of the innermost frame that belongs to neither torch nor sennit's own recording."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith(_OWN_FRAMES) and name != "contextlib":
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "unknown place"
-
-
-def _memo_key(called: Any, args: Any, kwargs: Any) -> Any:
-    """Key of a call's result shapes, or None where an argument cannot be part of a key."""
-    items: list[Any] = [id(called) if isinstance(called, nn.Module) else called]
-
-    def leaf(item: Any) -> Any:
-        if isinstance(item, Tensor):
-            items.append(Spec.of(item))
-        else:  # the type too: 2 == 2.0 == True for a dict, but not for a tensor's dtype
-            items.append((int, int(item)) if isinstance(item, Size) else (type(item), item))
-        return None
-
-    shape = map_tree(leaf, (args, kwargs))
-    items.append(repr(shape))
-    key = tuple(items)
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _specs(result: Any, inputs: list[Tensor]) -> Any:
-    """Shapes of a result; an input that is handed through is named by its position."""
-    at = {id(t): i for i, t in enumerate(inputs)}
-    return map_tree(lambda t: (Ref(at[id(t)]) if id(t) in at else Spec.of(t)) if isinstance(t, Tensor) else t, result)
-
-
-def _made(specs: Any, inputs: list[Tensor]) -> Any:
-    """A result without data, from what `_specs` remembered."""
-    return map_tree(lambda s: s.meta() if isinstance(s, Spec) else inputs[s.value] if isinstance(s, Ref) else s, specs)
-
-
-def _with_data(module: nn.Module, args: Any, kwargs: Any) -> Any:
-    """Run a unit that cannot run without data on zeros, for its result shapes only. None if that fails too."""
-    import copy
-
-    try:
-        real = copy.deepcopy(module).to_empty(device="cpu")
-        with torch.no_grad():
-            for tensor in [*real.parameters(), *real.buffers()]:
-                tensor.zero_()
-        a, k = map_tree(lambda t: torch.zeros(t.shape, dtype=t.dtype) if isinstance(t, Tensor) else t, (args, kwargs))
-        result = real(*a, **k)
-        return map_tree(lambda t: Spec.of(t).meta() if isinstance(t, Tensor) else t, result)
-    except Exception:
-        return None
-
-
-def _without_dead_steps(program: Program) -> Program:
-    """Drop steps whose results nobody uses, and from the arch the choices that only such steps depend on."""
-    needed = set(program.outputs)
-    alive: list[Step] = []
-    for step in reversed(program.steps):
-        if needed.intersection(step.writes):
-            alive.append(step)
-            needed.update(step.reads)
-    if len(alive) == len(program.steps):
-        return program
-    alive.reverse()
-    living = {label for step in alive for label in step.labels}
-    dead = {label for step in program.steps for label in step.labels} - living
-    arch = {label: value for label, value in program.arch.items() if label not in dead}
-    for index, step in enumerate(alive):
-        step.index = index
-    return Program(arch, program.inputs, program.n_inputs, alive, program.output, program.outputs)

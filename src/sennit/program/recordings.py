@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from sennit.errors import SpaceError
-from sennit.program.record import Recorder, Spec
+from sennit.program.recorder import Recorder
+from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import ModeConst, leaves, map_tree
 from sennit.space.choice import Choice

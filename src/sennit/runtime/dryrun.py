@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from sennit.errors import UserError
 from sennit.executor.eager import EagerExecutor
 from sennit.program.cut import Run, cut
-from sennit.program.record import Spec
 from sennit.program.run import bind_inputs
+from sennit.program.spec import Spec
 from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.space.model_space import as_call

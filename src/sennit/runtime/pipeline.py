@@ -16,9 +16,9 @@ from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
 from sennit.profile.quick import block_costs, block_order
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forked import in_child
-from sennit.runtime.launcher import Crew, low_water
+from sennit.runtime.launcher import Crew
 from sennit.runtime.segment import Segment, State
-from sennit.runtime.share import REAL_PARTS, Parts, Share
+from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.build import Built
 from sennit.supernet.samplers import Feed, Result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -124,3 +125,11 @@ class Share:
     """Groups that do not train (`shared = "frozen"`)."""
     wandering: frozenset[str] = frozenset()
     """Groups that more than one worker uses."""
+
+
+def low_water(workers: int, start: int) -> np.ndarray:
+    """Shared counters: the lowest subnet each worker has not finished."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    low = np.frombuffer(memory, dtype=np.int64, count=workers)
+    low[:] = start
+    return low

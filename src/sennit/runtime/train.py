@@ -16,69 +16,24 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from sennit.errors import Interrupted, NanLossError, RunError, UserError
-from sennit.recipe import Placement, Recipe, use_recipe
+from sennit.recipe import use_recipe
 from sennit.runtime import checkpoint
-from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
+from sennit.runtime.refuse import check
+from sennit.runtime.request import Progress, Request
 from sennit.runtime.runfolder import RUNS, LossLog, RunFolder, fingerprint
 from sennit.runtime.segment import Engine, State
-from sennit.runtime.share import REAL_PARTS, Parts
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
-
-EngineName = Literal["pipeline", "plain"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What `sennit train` was asked to do.
-
-    Attributes:
-        name: of the recipe, for the default folder.
-        steps: stop after this many subnets (counted from 0); None for the recipe's.
-    """
-
-    recipe: Recipe
-    placement: Placement = field(default_factory=Placement)
-    engine: EngineName = "pipeline"
-    offload: bool = False
-    out: Path | None = None
-    resume: bool = False
-    steps: int | None = None
-    name: str = "run"
-    probes: tuple[Callable[[dict[str, Any]], None], ...] = ()
-    parts: Parts = REAL_PARTS
-    save: bool = True
-    """False keeps no checkpoints: for timing alone."""
-
-
-@dataclass
-class Progress:
-    """What is told while training.
-
-    Attributes:
-        done: finished subnets; of: at the end.
-        loss: of the last subnet.
-        evaluation: mean and best of the last evaluation, if any.
-        event: "subnet", "evaluation", "checkpoint" or "start".
-    """
-
-    event: str
-    done: int
-    of: int
-    loss: float = math.nan
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
+from sennit.trace.access import forget_from
 
 
 def train(request: Request, tell: Callable[[Progress], None] = lambda progress: None) -> dict[str, Any]:
@@ -97,38 +52,6 @@ def train(request: Request, tell: Callable[[Progress], None] = lambda progress: 
         except UserError:
             _remove_if_new(folder)
             raise
-
-
-def check(request: Request) -> None:
-    """Refuse what cannot run, before anything is written."""
-    recipe, built = request.recipe, request.recipe.built
-    if request.steps is not None and request.steps < 1:
-        raise UserError(f"--steps must be at least 1, got {request.steps}")
-    if request.offload and request.engine != "plain":
-        raise UserError("--offload belongs to --engine plain; the pipeline keeps the supernet in host memory anyway")
-    if request.engine == "plain" and request.placement.workers > 1:
-        raise UserError(f"--engine plain runs in one process, got --workers {request.placement.workers}")
-    if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):
-        build = "" if torch.version.cuda else f"; this torch ({torch.__version__}) is built without CUDA"
-        raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
-    built.loss_function  # noqa: B018 - found now, not at the first step
-    built.example  # noqa: B018
-    built.covering  # noqa: B018
-    built.always  # noqa: B018
-    sampler = built.sampler()
-    if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
-        raise UserError(
-            f"--in-flight {request.placement.in_flight} exceeds feedback_lag = {recipe.feedback_lag}: the draw for a "
-            "subnet waits for results of earlier ones; lower --in-flight or raise feedback_lag in the recipe"
-        )
-    if recipe.evaluate.every:
-        built.dataset(recipe.evaluate.split)
-        for arch in recipe.evaluate.archs:
-            built.program(arch)
-    if not recipe.allow_nondeterministic and request.placement.device not in built.dry:
-        device = torch.device(request.placement.device)
-        in_child(lambda: dry_run(built, device))
-        built.dry.add(request.placement.device)
 
 
 class _Run:
@@ -359,14 +282,6 @@ class _Run:
         return result
 
 
-def forget_from(access: Path, seq_id: int) -> None:
-    """Drop lines of subnets from `seq_id` on from an access log."""
-    aside = access.with_name(".access.jsonl.writing")
-    with access.open("rb") as old, aside.open("wb") as new:
-        new.writelines(line for line in old if json.loads(line)["seq"] < seq_id)
-    aside.replace(access)
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -384,9 +299,3 @@ def _remove_if_new(folder: RunFolder) -> None:
         folder.path.rmdir()
         if folder.path.parent == RUNS:
             RUNS.rmdir()  # unless there are other runs
-
-
-def same_hashes(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
-    """Names of the hashes in which two results differ."""
-    keys = ("weights_sha256", "optimizer_sha256", "losses_sha256")
-    return [key for key in keys if one.get(key) != two.get(key)]

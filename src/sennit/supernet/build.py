@@ -15,8 +15,8 @@ from sennit.data.order import KeyedBatches
 from sennit.errors import RecipeError, SpaceError
 from sennit.program.covering import covering_programs
 from sennit.program.groups import Groups
-from sennit.program.record import Spec
 from sennit.program.recordings import Recordings, other_batch, spec_of
+from sennit.program.spec import Spec
 from sennit.program.step import Program
 from sennit.program.template import leaves, map_tree
 from sennit.space.always import always_shared

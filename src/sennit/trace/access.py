@@ -151,3 +151,11 @@ def read_accesses(path: Path) -> Iterator[Access]:
             except msgspec.DecodeError as error:  # a wrong type or key is one too
                 shown = line[:100].decode(errors="replace").rstrip()
                 raise UserError(f"{path}, line {number} is no access: {error}: {shown}") from error
+
+
+def forget_from(access: Path, seq_id: int) -> None:
+    """Drop lines of subnets from `seq_id` on from an access log."""
+    aside = access.with_name(".access.jsonl.writing")
+    with access.open("rb") as old, aside.open("wb") as new:
+        new.writelines(line for line in old if json.loads(line)["seq"] < seq_id)
+    aside.replace(access)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from sennit.errors import SpaceError
 from sennit.program.step import Program
 from sennit.recipe import Placement, Recipe, read_recipe
-from sennit.runtime.train import Request, train
+from sennit.runtime.request import Request
+from sennit.runtime.train import train
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.space.model_space import ModelSpace
 from sennit.space.ready import SPACES

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from sennit.recipe import Placement, Recipe, read_recipe
-from sennit.runtime.train import Request, train
+from sennit.runtime.request import Request
+from sennit.runtime.train import train
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.space.model_space import ModelSpace
 from sennit.space.ready import SPACES

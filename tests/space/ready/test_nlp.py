@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from sennit.errors import SpaceError
 from sennit.recipe import Placement, Recipe, read_recipe
-from sennit.runtime.train import Request, same_hashes, train
+from sennit.runtime.request import Request
+from sennit.runtime.train import train
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.space.ready import SPACES
 from sennit.space.ready.nlp import EvolvedTransformer
@@ -282,7 +283,7 @@ def test_pipeline_and_plain_loop_give_the_same_bits(tmp_path: Path) -> None:
     plain = train(Request(recipe=recipe, engine="plain", out=tmp_path / "plain"))
     pipeline = train(Request(recipe=recipe, placement=Placement(workers=2), out=tmp_path / "pipeline"))
     assert plain["steps"] == pipeline["steps"] == 6
-    assert not same_hashes(plain, pipeline)
+    assert all(plain[f"{k}_sha256"] == pipeline[f"{k}_sha256"] for k in ("weights", "optimizer", "losses"))
 
 
 @pytest.mark.parametrize("name", ["c0", "c1", "c2", "c3", "c3-small"])

@@ -1,0 +1,70 @@
+"""`Recorder`: what the recordings of one space have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from sennit.program.record import Recording
+from sennit.program.step import Program
+from sennit.space.choice import Option, selecting
+from sennit.space.inline import is_inlined, loose_tensors
+
+_lock = threading.RLock()
+
+
+class Recorder:
+    """Records programs of one space.
+
+    Args:
+        skeleton: the space on device `meta`. Not changed, apart from flags that are put back.
+        names: canonical name of each parameter and buffer, by `id` of the skeleton's tensor.
+    """
+
+    def __init__(self, skeleton: nn.Module, names: dict[int, str]) -> None:
+        self.root = skeleton
+        self.names = names
+        self.written: dict[str, tuple[str, ...]] = {}
+        """Names of the buffers that a unit's forward writes in training mode, by unit path; seen by version."""
+        self.path_of: dict[int, str] = {}
+        for path, module in skeleton.named_modules():
+            self.path_of.setdefault(id(module), path)
+        self.inlined_modules = [m for m in skeleton.modules() if is_inlined(m, skeleton)]
+        self.inlined = {id(m) for m in self.inlined_modules}
+        self.loose = [
+            (owner, attribute, owner._parameters.get(attribute, owner._buffers.get(attribute)))
+            for _, owner, attribute in loose_tensors(skeleton)
+        ]
+        self.called: set[int] = set()
+        """`id` of every module that some recording has called."""
+        self.memo: dict[Any, Any] = {}
+        self.param_memo: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self.returned: dict[str, dict[Option, str]] = {}
+        """What each option of a choice returned, for messages about shapes that do not fit."""
+
+    @contextlib.contextmanager
+    def mode(self, training: bool) -> Iterator[None]:
+        """Inlined modules see `self.training == training`."""
+        before = [m.training for m in self.inlined_modules]
+        for module in self.inlined_modules:
+            module.training = training
+        try:
+            yield
+        finally:
+            for module, flag in zip(self.inlined_modules, before, strict=True):
+                module.training = flag
+
+    def record(
+        self, arch: dict[str, Any], options: dict[str, Option], inputs: Any, *, training: bool = True
+    ) -> Program:
+        """Run the root on `inputs` (`(args, kwargs)` with a `Spec` for every tensor) and write down its steps.
+
+        Raises:
+            SpaceError: what cannot be recorded, with file and line; a candidate whose shapes do not fit.
+        """
+        with _lock, self.mode(training), selecting(options):
+            return Recording(self, arch).run(inputs)

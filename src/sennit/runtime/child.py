@@ -1,0 +1,115 @@
+"""A forked worker's life: its ends of the lines, its store and channel, and how it tells of an error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sennit.data.loader import die_with_parent
+from sennit.errors import RunError, UserError
+from sennit.memory.cpu import CpuStore
+from sennit.runtime.channel import Arena, SharedMemoryChannel
+from sennit.runtime.control import Line, PeerGone
+from sennit.runtime.share import Share
+from sennit.runtime.usercode import calls_of
+from sennit.runtime.worker import Worker, explain, hear_out
+from sennit.trace.access import AccessLog
+
+
+def run_worker(
+    rank: int, share: Share, lines: list[dict[int, Line]], arenas: list[Arena], ends: list[tuple[Line, Line]],
+    logs: Path, parent: int,
+) -> None:  # fmt: skip
+    """Life of a forked worker; never returns."""
+    code = 1
+    try:
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for other, table in enumerate(lines):
+            if other != rank:
+                for line in table.values():
+                    line.close()
+        for other, (front, back) in enumerate(ends):
+            front.close()
+            if other != rank:
+                back.close()
+        launcher = ends[rank][1]
+        code = _work(rank, share, lines[rank], arenas, launcher, logs)
+    except BaseException:
+        sys.stderr.write(traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], launcher: Line, logs: Path) -> int:
+    from sennit.recipe import use_recipe
+
+    use_recipe(share.recipe)
+    worker: Worker | None = None
+    try:
+        log = AccessLog(logs, rank)
+        if share.placement.device == "cuda":
+            from sennit.runtime.gpu import gpu_worker
+
+            rendezvous = logs.with_name(f".rendezvous.{os.getppid()}")
+            worker = gpu_worker(rank, share, lines, launcher, log, rendezvous)
+        else:
+            channel = SharedMemoryChannel(rank, lines, arenas)
+            worker = Worker(
+                rank,
+                share,
+                (share.parts.store or CpuStore)(share.host),
+                channel,
+                lines.values(),
+                launcher,
+                log,
+                torch.device("cpu"),
+            )
+        hear_out(worker)
+        worker.channel.close()
+        log.close()
+        return 0
+    except PeerGone:
+        return 1
+    except BaseException as error:
+        _report(launcher, worker, error)
+        return 1
+
+
+def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None:
+    """Tell the launcher, and wait until it has been said."""
+    known = explain(worker, error) if worker is not None else error if isinstance(error, UserError) else None
+    if isinstance(known, RunError):
+        error = known
+    if isinstance(known, UserError):
+        told: dict[str, Any] = {"kind": "user", "text": str(known)}
+    else:
+        place = ""
+        if worker is not None and (task := worker.tasks.task) is not None:
+            pass_ = "forward" if task.kind == "F" else "backward"
+            place = (
+                f" in the {pass_} of subnet {task.seq_id}, micro-batch {task.micro_batch}, step {worker.tasks.where!r}"
+            )
+        told = {
+            "kind": "raised", "text": f"{type(error).__name__}: {error}"[:2000], "place": place,
+            "trace": calls_of(error),
+        }  # fmt: skip
+        if isinstance(error, RunError):  # says it all: a full disk
+            told.update(text=str(error), place="", trace="")
+    with contextlib.suppress(PeerGone):
+        launcher.send(("error", told))
+        deadline = time.monotonic() + 2.0
+        while not launcher.flush() and time.monotonic() < deadline:
+            select.select([], [launcher], [], 0.05)

@@ -1,0 +1,42 @@
+"""`check`: what cannot run is refused before a run folder is made."""
+
+from __future__ import annotations
+
+import torch
+
+from sennit.errors import UserError
+from sennit.runtime.dryrun import dry_run
+from sennit.runtime.forked import in_child
+from sennit.runtime.request import Request
+
+
+def check(request: Request) -> None:
+    """Refuse what cannot run, before anything is written."""
+    recipe, built = request.recipe, request.recipe.built
+    if request.steps is not None and request.steps < 1:
+        raise UserError(f"--steps must be at least 1, got {request.steps}")
+    if request.offload and request.engine != "plain":
+        raise UserError("--offload belongs to --engine plain; the pipeline keeps the supernet in host memory anyway")
+    if request.engine == "plain" and request.placement.workers > 1:
+        raise UserError(f"--engine plain runs in one process, got --workers {request.placement.workers}")
+    if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):
+        build = "" if torch.version.cuda else f"; this torch ({torch.__version__}) is built without CUDA"
+        raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
+    built.loss_function  # noqa: B018 - found now, not at the first step
+    built.example  # noqa: B018
+    built.covering  # noqa: B018
+    built.always  # noqa: B018
+    sampler = built.sampler()
+    if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
+        raise UserError(
+            f"--in-flight {request.placement.in_flight} exceeds feedback_lag = {recipe.feedback_lag}: the draw for a "
+            "subnet waits for results of earlier ones; lower --in-flight or raise feedback_lag in the recipe"
+        )
+    if recipe.evaluate.every:
+        built.dataset(recipe.evaluate.split)
+        for arch in recipe.evaluate.archs:
+            built.program(arch)
+    if not recipe.allow_nondeterministic and request.placement.device not in built.dry:
+        device = torch.device(request.placement.device)
+        in_child(lambda: dry_run(built, device))
+        built.dry.add(request.placement.device)
