@@ -77,6 +77,7 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
                 log,
                 torch.device("cpu"),
             )
+        launcher.send(("ready",))
         hear_out(worker)
         worker.channel.close()
         log.close()

@@ -41,6 +41,7 @@ class _Process:
     rank: int
     pid: int
     line: Line
+    ready: bool = False
     cut: int = -1
     paused: int | None = None
     busy: float = 0.0
@@ -73,7 +74,11 @@ class Crew:
     # -- starting and ending
 
     def start(self) -> None:
-        """Fork the workers."""
+        """Fork the workers, and wait until each has its device, store and channel.
+
+        Raises:
+            UserError, RunError: as `run_to`.
+        """
         n = self.share.placement.workers
         lines: list[dict[int, Line]] = [{} for _ in range(n)]
         for a in range(n):
@@ -96,6 +101,8 @@ class Crew:
             ends[rank][1].close()
             for line in lines[rank].values():
                 line.close()
+        while not all(process.ready for process in self.processes):
+            self.hear()
 
     def end(self) -> None:
         """Tell the workers to stop, and see that they are gone."""
@@ -214,6 +221,8 @@ class Crew:
             while self.next_result in self.results:
                 self.on_result(self.results.pop(self.next_result))
                 self.next_result += 1
+        elif kind == "ready":
+            process.ready = True
         elif kind == "norm":
             self.norms.setdefault(rest[0], {})[rest[1]] = rest[2]
         elif kind == "cut":
