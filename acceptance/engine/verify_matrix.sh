@@ -6,7 +6,7 @@
 # and unequal partitions, which hashes and checker must catch. On 2 CPU cores, at most 30 minutes (two runs at a time).
 #
 #     verify_matrix.sh                  the covering set
-#     verify_matrix.sh --full LOG       the full product, 3,240 runs of 12 subnets: hours. LOG (JSONL) is added to, and
+#     verify_matrix.sh --full LOG       the full product, 2,916 runs of 12 subnets: hours. LOG (JSONL) is added to, and
 #                                       what stands there is not run again.
 #     ... --steps N, --jobs N           other lengths, for a trial
 set -euo pipefail

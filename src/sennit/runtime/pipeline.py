@@ -53,6 +53,7 @@ class Pipeline:
             initialise(space, recipe.seed, lambda name, like: self.store.home(name))
         else:
             self.store.restore(state.weights, state.optimizer, state.versions)
+        built.modules  # noqa: B018 - made before the fork
         self.plans = self.make_plans()
         feed: Feed | None = None
         if built.sampler().learning:

@@ -7,7 +7,6 @@ B:  gradients in ─▶ steps back ─▶ gradients of values, to where they wer
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -68,7 +67,7 @@ class Tasks:
         self.share, self.store, self.sync, self.ready, self.waiting = share, store, sync, ready, waiting
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
-        modules = copy.deepcopy(self.built.recordings.skeleton)  # slots are bound into these
+        modules = self.built.modules  # slots are bound into these
         self.executor = EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""

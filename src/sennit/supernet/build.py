@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -77,6 +78,11 @@ class Built:
     @cached_property
     def recordings(self) -> Recordings:
         return Recordings(self.skeleton)
+
+    @cached_property
+    def modules(self) -> nn.Module:
+        """A copy of the space without memory, which a worker binds slots into. Made before the fork."""
+        return copy.deepcopy(self.recordings.skeleton)
 
     def program(self, arch: dict[str, Any], inputs: Any = None) -> Program:
         """The program of an arch. `inputs`: specs of the call; the example batch's if left out."""
