@@ -81,20 +81,8 @@ def save(program: ExportedProgram, path: Path) -> None:
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
                 node.meta.pop("stack_trace", None)
-                _described(module, node)
     program._example_inputs = None
     torch.export.save(program, path)
-
-
-def _described(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """Say what a part under autocast gives: torch 2.11 leaves that out, and then refuses to write the program."""
-    if node.op != "call_function" or "val" in node.meta:
-        return
-    names = [str(a.target) for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
-    for body in [getattr(module, name) for name in names if hasattr(module, name)]:
-        if isinstance(body, torch.fx.GraphModule):
-            result = next(n for n in body.graph.nodes if n.op == "output").args[0]
-            node.meta["val"] = torch.fx.map_arg(result, lambda n: n.meta["val"])
 
 
 def load(path: Path) -> nn.Module:
@@ -113,7 +101,17 @@ def _export(network: FrozenNetwork, x: Any, varying: list[set[int]]) -> Exported
 
     shapes = map_tree(dims, dict(zip(_names(network, x), [*args, *kwargs.values()], strict=True)))
     with torch.no_grad(), _signed(network, list(shapes)):
-        return torch.export.export(network, args, kwargs, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(network, args, kwargs, dynamic_shapes=shapes, strict=False)
+        return _with_plain_casts(program)
+
+
+def _with_plain_casts(program: ExportedProgram) -> ExportedProgram:
+    """Parts under autocast as operators with casts between them: torch 2.11 cannot read such parts from a file."""
+    if not any("autocast" in str(node.target) for node in program.graph.nodes if node.op == "call_function"):
+        return program
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's own use of what it deprecates
+        return program.run_decompositions({})
 
 
 def _names(network: FrozenNetwork, x: Any) -> list[str]:
