@@ -54,6 +54,26 @@ REFUSED = [
         {"space": "hostile.py:Nondeterministic"},
     ),
     Case("data that raises", ("hostile.py:", "LookupError", "has gone"), {"data": "hostile.py:Broken"}),
+    Case(
+        "data of another type",
+        ("'blocks.0.0'", "float64", "x.float()"),
+        {"data": "hostile.py:Doubles"},
+    ),
+    Case(
+        "classes that the head lacks",
+        ("from", "to 4", "4 classes", "make the head wider"),
+        {"data": "hostile.py:FiveClasses"},
+    ),
+    Case(
+        "a target that the loss would repeat",
+        ("mse", "float32[4, 4]", "float32[4]", "squeeze"),
+        {"data": "hostile.py:Numbers", "loss": "mse"},
+    ),
+    Case(
+        "numbers where classes are wanted",
+        ("cross_entropy", "float32[4]", "whole numbers"),
+        {"data": "hostile.py:Numbers"},
+    ),
     Case("more workers than blocks", ("--workers 9", "only 4 blocks", "at most 4"), options=("--workers", "9")),
     Case("no workers", ("--workers", "at least 1", "0"), options=("--workers", "0")),
     Case(

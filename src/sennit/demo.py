@@ -60,7 +60,7 @@ def main() -> int:
     say(f"  with the supernet's weights: held-out accuracy {best['metrics']['accuracy']:.4f}\n")
 
     say(f"[bold]retrain[/bold] the best network with {SEEDS} seeds, and {RANDOM_ARCHS} random networks once each")
-    found, others = _retrained(best["arch"])
+    found, others = _retrained(say, best["arch"])
     mean, median = statistics.mean(found), statistics.median(others)
     say(f"  test accuracy of the best network: {mean:.4f} (mean of {SEEDS}: {', '.join(f'{a:.4f}' for a in found)})")
     say(f"  test accuracy of random networks:  {median:.4f} (median of {RANDOM_ARCHS}, best {max(others):.4f})\n")
@@ -96,7 +96,7 @@ def _sennit(say: Any, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def _retrained(best: dict[str, Any]) -> tuple[list[float], list[float]]:
+def _retrained(say: Any, best: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Test accuracies of the best arch (one per seed) and of random archs, trained alone on train + valid."""
     from sennit.recipe import read_recipe
     from sennit.supernet.samplers import Uniform
@@ -105,7 +105,11 @@ def _retrained(best: dict[str, Any]) -> tuple[list[float], list[float]]:
     jobs = [(best, seed) for seed in range(SEEDS)]
     jobs += [(sampler.draw(i, []), 0) for i in range(RANDOM_ARCHS)]
     with multiprocessing.get_context("spawn").Pool(min(os.cpu_count() or 1, 4)) as pool:
-        accuracies = pool.map(_retrain, jobs, chunksize=1)
+        accuracies = []
+        for accuracy in pool.imap(_retrain, jobs, chunksize=1):
+            accuracies.append(accuracy)
+            if len(accuracies) % 5 == 0:
+                say(f"  {len(accuracies)}/{len(jobs)} networks trained")
     return accuracies[:SEEDS], accuracies[SEEDS:]
 
 

@@ -132,6 +132,21 @@ class Points(torch.utils.data.Dataset[Any]):
         return self.x[i], self.y[i]
 
 
+class Doubles(Points):
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.x[i].double(), self.y[i]
+
+
+class FiveClasses(Points):
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.x[i], self.y[i] + 1
+
+
+class Numbers(Points):
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.x[i], self.x[i].sum()
+
+
 class Broken(Points):
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         raise LookupError(f"sample {i} has gone")

@@ -49,7 +49,7 @@ def test_rate_counts_from_where_a_resumed_run_begins(capfd: pytest.CaptureFixtur
             clock.now += 1e6
     first, line = capfd.readouterr().err.splitlines()
     assert first == "run folder x"
-    assert line.startswith("1006/2000 subnets · 5e-06/s") and line.endswith("loss 0.25 · accuracy 0.5 best 0.75")
+    assert line.startswith("1006/2000 subnets · 5e-06/s") and line.endswith("loss 0.25 · accuracy: mean 0.5, best 0.75")
 
 
 def test_durations() -> None:

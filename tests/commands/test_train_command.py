@@ -25,7 +25,7 @@ def test_the_space_is_reported_before_training(call: Callable, workplace: Path) 
     done = call("train", "r.toml", "--steps", "3", "--out", "o")
     first, *lines = done.err.splitlines()
     assert first.startswith("checking r.toml")
-    assert lines[0].startswith("space: 81 networks in 6 blocks; supernet 1,580 parameters")
+    assert lines[0].startswith("space: 81 networks; 6 blocks to place; supernet 1,580 parameters")
     assert lines[1].startswith("network: 108 to 1,228 parameters")
     assert "head, stem" in lines[2] and "'strict'" in lines[3] and lines[4] == "run folder o"
     assert done.out.splitlines()[0].startswith("o: 3 subnets in ") and len(done.out.splitlines()) == 4

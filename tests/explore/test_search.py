@@ -110,7 +110,8 @@ def test_exactly_the_budget_and_a_live_leaderboard(recipe: Recipe, trained: Any,
     assert result.best == result.top(1)[0]
     accuracies = [t.metrics["accuracy"] for t in result.trials]
     assert result.best.metrics["accuracy"] == max(accuracies)
-    assert result.best.number == accuracies.index(max(accuracies))  # the first of equals
+    equals = [t for t in result.trials if t.metrics["accuracy"] == max(accuracies)]
+    assert result.best == min(equals, key=lambda t: t.metrics["loss"])
     assert len({json.dumps(t.arch) for t in result.trials}) == 7
     again, identity = read_search(tmp_path)
     assert again.trials == result.trials

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sennit.errors import RecipeError, UserError
 from sennit.supernet.clip import Clip, factor, fold_norms, grad_norms, scale_
-from sennit.supernet.loss import LOSSES, count_terms, share_of_loss
+from sennit.supernet.loss import LOSSES, count_terms, cross_entropy, mse, share_of_loss
 from sennit.supernet.lr import LrSchedule, lr_at
 from sennit.supernet.task import clip_global_, fold_losses, split_batch
 
@@ -227,3 +227,26 @@ def test_what_is_not_finite_is_not_hidden() -> None:
     unchanged = {"a": torch.ones(2)}
     scale_(unchanged, 1.0)
     assert unchanged["a"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("output", "target"),
+    [((4, 1), (4,)), ((4,), (4, 1)), ((4, 3), (4,)), ((), (4,))],
+)
+def test_mse_repeats_nothing(output: tuple[int, ...], target: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="mse wants a target of the output's shape"):
+        mse(torch.zeros(output), torch.zeros(target))
+
+
+@pytest.mark.parametrize(
+    "target", [torch.zeros(4), torch.zeros(4, 1, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)]
+)
+def test_cross_entropy_wants_classes(target: torch.Tensor) -> None:
+    with pytest.raises(UserError, match="cross_entropy wants output"):
+        cross_entropy(torch.zeros(4, 3), target)
+
+
+@pytest.mark.parametrize("bad", [-1, 3])
+def test_a_class_that_there_is_not_is_refused(bad: int) -> None:
+    with pytest.raises(UserError, match=r"targets go from .* gives 3 classes, 0 to 2"):
+        cross_entropy(torch.zeros(2, 3), torch.tensor([1, bad]))

@@ -57,7 +57,7 @@ class Export:
         use_recipe(run.recipe)
         device = run.run["placement"]["device"]
         with blaming(RunError, "while exporting"):
-            arch, evaluation, metrics = self._found(run)
+            arch, evaluation, metrics, source = self._found(run)
             rule = Evaluation(**evaluation)
             if self.retrain is None:
                 made = export(run.recipe, run.model(), arch, self.to, evaluation=rule, metrics=metrics, device=device)
@@ -67,18 +67,21 @@ class Export:
         kind = "inherited" if self.retrain is None else "retrained"
         content = {"folder": str(made.folder), "arch": arch, "weights": kind, "metrics": made.metrics}
         figures = ", ".join(f"{name} {value:.6g}" for name, value in made.metrics.items())
-        lines = [f"{made.folder}: {figures} ({kind} weights; the exported program gives the same bits)"]
+        trained = "the supernet's weights" if self.retrain is None else f"{self.retrain} steps alone on 'train'"
+        lines = [f"arch from {source}: {jsonlib.dumps(arch)}"]
+        lines += [f"{trained}; measured on the split {rule.split!r}"]
+        lines += [f"{made.folder}: {figures} ({kind} weights; the exported program gives the same bits)"]
         lines += [f"note: {made.note}"] if made.note else []
         out.result({**content, "note": made.note}, *lines, *_how_to_load(made.folder))
         return 0
 
-    def _found(self, run: LoadedRun) -> tuple[dict[str, Any], dict[str, Any], dict[str, float] | None]:
+    def _found(self, run: LoadedRun) -> tuple[dict[str, Any], dict[str, Any], dict[str, float] | None, str]:
         """The arch, what to evaluate it on, and what the search has measured."""
         if self.arch == "best":
             from sennit.commands.search import best_of
 
-            trial, identity, _ = best_of(run)
-            return trial.arch, identity["evaluation"], trial.metrics
+            trial, identity, folder = best_of(run)
+            return trial.arch, identity["evaluation"], trial.metrics, f"{folder} (its best)"
         try:
             held = jsonlib.loads(Path(self.arch).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -86,7 +89,7 @@ class Export:
                 f"--arch {self.arch}: cannot be read as a JSON file ({error}); or write --arch best"
             ) from error
         arch = held["arch"] if isinstance(held, dict) and isinstance(held.get("arch"), dict) else held
-        return run.recipe.built.recordings.structure.canonical(arch), {}, None
+        return run.recipe.built.recordings.structure.canonical(arch), {}, None, self.arch
 
     def _retrained(self, run: LoadedRun, arch: dict[str, Any], device: str, out: Output) -> tuple[Any, Any]:
         from sennit.explore.retrain import retrain

@@ -122,5 +122,6 @@ def _figures(loss: float, evaluation: dict[str, Any]) -> str:
     parts = [] if math.isnan(loss) else [f"loss {loss:.4g}"]
     if evaluation.get("mean") is not None:
         metric = evaluation.get("metric", "evaluation")
-        parts.append(f"{metric} {evaluation['mean']:.4g} best {evaluation['best']:.4g}")
+        of = f" of {len(evaluation['scores'])} networks" if "scores" in evaluation else ""
+        parts.append(f"{metric}{of}: mean {evaluation['mean']:.4g}, best {evaluation['best']:.4g}")
     return " · ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,12 +49,13 @@ class History:
 
     @property
     def best(self) -> Trial:
-        """The best so far; the first of equals. There must be one."""
+        """The best so far; of equals the one with the lowest loss. There must be one."""
         return min(self.trials, key=self.rank)
 
-    def rank(self, trial: Trial) -> tuple[float, int]:
-        """Smaller is better; an earlier one is better than an equal later one."""
-        return self.objective.rank(trial.metrics), trial.number
+    def rank(self, trial: Trial) -> tuple[float, float, int]:
+        """Smaller is better. Equals are ordered by their loss, then the earlier one is better."""
+        loss = trial.metrics.get("loss", 0.0)
+        return self.objective.rank(trial.metrics), math.inf if math.isnan(loss) else loss, trial.number
 
     def top(self, k: int) -> list[Trial]:
         """The k best, best first."""

@@ -18,13 +18,15 @@ from sennit.executor.eager import EagerExecutor
 from sennit.program.cut import Run, cut
 from sennit.program.run import bind_inputs
 from sennit.program.spec import Spec
-from sennit.program.step import Program
-from sennit.program.template import map_tree
+from sennit.program.step import Program, Step
+from sennit.program.template import leaves, map_tree
+from sennit.runtime.usercode import place_in_user_code
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.supernet.build import Built
-from sennit.supernet.context import StepContext
+from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.keys import generators_restored
+from sennit.supernet.loss import count_terms
 
 BUDGET_S = {"cpu": 4.0, "cuda": 30.0}
 """Seconds for all steps together. What is not reached is refused when it comes up, by the same message."""
@@ -59,7 +61,9 @@ def dry_run(built: Built, device: torch.device) -> tuple[int, int]:
     total: set[str] = set()
     begin = time.perf_counter()
     with generators_restored():
-        for program in built.covering:
+        for number, program in enumerate(built.covering):
+            if number == 0:
+                _loss(built, program, executor, lambda name: _filled(like[name], device), device)
             total.update(step.name for step in program.steps)
             if time.perf_counter() - begin < BUDGET_S[device.type]:
                 _run(built, program, executor, seen, lambda name: _filled(like[name], device), device)
@@ -96,9 +100,9 @@ def _run(
                 program, _without_loss(run), slot, arrivals, wanted, context, None, lambda step: None
             )
             executor.backward(ctx, {v: [torch.ones_like(root)] for v, root in ctx.roots.items()})
-        except RuntimeError as error:
+        except Exception as error:
             if not names_nondeterminism(error):
-                raise
+                raise _failed(step, dict(inputs) if run.reads_input else {}, error) from error
             raise UserError(
                 NO_KERNEL.format(
                     name=step.name, call=step.call, where=step.where, device=device.type,
@@ -107,6 +111,63 @@ def _run(
             ) from error  # fmt: skip
         made.update(out)
         seen[step.name] = {v: Spec.of(t) for v, t in out.items() if isinstance(t, Tensor)}
+
+
+def _loss(
+    built: Built, program: Program, executor: EagerExecutor, fill: Callable[[str], Tensor], device: torch.device
+) -> None:
+    """The loss of the first micro-batch: whether output and target fit each other.
+
+    Raises:
+        UserError: they do not, or the loss has no deterministic kernel.
+    """
+    x, y = map_tree(lambda t: t.to(device) if isinstance(t, Tensor) else t, built.micro_batches(built.batches[0])[0])
+    context = StepContext.of(built.recipe.seed, 0, 0, built.recipe.precision, device)
+    inputs = bind_inputs(program, *as_call(x))
+    (run,) = cut(program, [0] * len(program.steps))
+    reached: list[Any] = []  # the step that is run, and in the end the output
+
+    def loss(output: Any) -> Tensor:
+        reached.append(output)
+        apart = map_tree(lambda t: t.detach().requires_grad_() if t.is_floating_point() else t, output)
+        with step_context(context):
+            value = built.loss_of(apart, y, count_terms(built.loss_function, [y], apart), 0)
+        if value.requires_grad:
+            value.backward()
+        return value
+
+    try:
+        executor.forward(program, run, fill, {}, dict(inputs), context, loss, reached.append)
+    except UserError:
+        raise
+    except Exception as error:
+        at = reached[-1]
+        if isinstance(at, Step):
+            if names_nondeterminism(error):
+                return  # named below, with its backward
+            raise _failed(at, dict(inputs), error) from error
+        if place_in_user_code(error) is not None:
+            raise
+        shapes = [", ".join(str(Spec.of(t)) for t in leaves(tree) if isinstance(t, Tensor)) for tree in (at, y)]
+        raise UserError(
+            f"the loss {built.recipe.loss_name!r} cannot be computed: {_first_line(error)}. The network gives "
+            f"{shapes[0]}, the data gives y {shapes[1]}"
+        ) from error
+
+
+def _failed(step: Step, inputs: dict[int, Any], error: Exception) -> Exception:
+    """What to raise for a step that recording could follow and that fails with data."""
+    if place_in_user_code(error) is not None:
+        return error
+    dtypes = {t.dtype for t in inputs.values() if isinstance(t, Tensor)}
+    hint = ""
+    if torch.float64 in dtypes:
+        hint = "; the data gives float64, and weights are float32: let it give x.float()"
+    return UserError(f"{step.where}: step {step.name!r} ({step.call}) fails: {_first_line(error)}{hint}")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
 
 
 def _without_loss(run: Run) -> Run:

@@ -95,7 +95,10 @@ class _Run:
     def run(self) -> dict[str, Any]:
         began = time.time()
         self.write_run()
-        self.tell(Progress("start", self.start, self.end, note=f"run folder {self.folder.path}"))
+        note = f"run folder {self.folder.path}"
+        if self.request.resume:
+            note += f", resumed after {self.start} subnets" if self.start else ", where there is nothing to resume"
+        self.tell(Progress("start", self.start, self.end, note=note))
         engine = self.make_engine()
         failed = True
         try:
@@ -221,6 +224,8 @@ class _Run:
 
     def kept(self) -> str:
         found = checkpoint.folders(self.folder.checkpoints)
+        if not found and not self.losses:
+            return "nothing had been trained yet"
         if not found:
             return "there is no checkpoint yet; lower [checkpoint] every to have one earlier"
         return f"the last checkpoint is {found[-1]}; go on with --out {self.folder.path} --resume"

@@ -65,7 +65,7 @@ class SpaceReport:
         size = "more networks than can be counted" if self.networks is None else f"{_count(self.networks)} networks"
         named = ", ".join(self.always[:4]) + (f" and {len(self.always) - 4} more" if len(self.always) > 4 else "")
         return [
-            f"space: {size} in {self.blocks} blocks; supernet {_count(self.all_parameters)} parameters, "
+            f"space: {size}; {self.blocks} blocks to place; supernet {_count(self.all_parameters)} parameters, "
             f"{_bytes(self.all_nbytes)}",
             f"network: {bound}{_count(low)} to {_count(high)} parameters, {_bytes(self.nbytes[0])} to "
             f"{_bytes(self.nbytes[1])}",

@@ -25,7 +25,25 @@ PADDING = 0
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
-    """Classification. output (N, classes) float, target (N,) int64; one term per row."""
+    """Classification. output (N, classes) float, target (N,) int64; one term per row.
+
+    Raises:
+        UserError: other shapes or types, or a target that is no class.
+    """
+    if output.dim() != 2 or target.shape != output.shape[:1] or target.is_floating_point():
+        raise UserError(
+            f"cross_entropy wants output (N, classes) and whole numbers (N,) as target, got {_shape(output)} and "
+            f"{_shape(target)}; change the head or what the data gives as y"
+        )
+    if (
+        target.device.type == "cpu"
+        and target.numel()
+        and not 0 <= int(target.min()) <= int(target.max()) < output.shape[1]
+    ):
+        raise UserError(
+            f"cross_entropy: the targets go from {int(target.min())} to {int(target.max())}, but the head gives "
+            f"{output.shape[1]} classes, 0 to {output.shape[1] - 1}; make the head wider or number the classes from 0"
+        )
     return F.cross_entropy(output.float(), target, reduction="sum"), target.numel()
 
 
@@ -50,8 +68,21 @@ def smoothed_token_cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor
 
 
 def mse(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
-    """Squared error; one term per element."""
+    """Squared error; one term per element. output and target have one shape.
+
+    Raises:
+        UserError: they have not: torch would repeat one along the other and train for something else.
+    """
+    if output.shape != target.shape:
+        raise UserError(
+            f"mse wants a target of the output's shape, got {_shape(output)} and {_shape(target)}; squeeze what the "
+            "head gives, or let the data give y in that shape"
+        )
     return F.mse_loss(output.float(), target.to(torch.float32), reduction="sum"), target.numel()
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def _rows(target: Tensor) -> int:
