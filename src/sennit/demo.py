@@ -24,7 +24,7 @@ from rich.console import Console
 RECIPE = Path("recipes/digits.toml")
 FOLDER = Path("runs/demo")
 EVALUATIONS = 200
-RETRAIN_STEPS = 400
+RETRAIN_STEPS = 320
 SEEDS = 5
 RANDOM_ARCHS = 20
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
