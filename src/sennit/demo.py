@@ -1,6 +1,7 @@
 """`make demo`: from a search space to a trained, searched, exported network, with the commands that a user types.
 
-    train on 2 workers ─▶ train on 1 worker ─▶ same hash? ─▶ search ─▶ retrain ─▶ export ─▶ load in plain PyTorch
+    train on 2 workers ─▶ search ─────────────▶ same hash? ─▶ retrain ─▶ export ─▶ load in plain PyTorch
+                       └▶ train on 1 worker ──▶
 
 Prints what it did, what came out and how long it took. Exits 1 if the hashes differ or the accuracy that was
 exported is not the one that plain PyTorch computes.
@@ -16,8 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 
@@ -49,15 +51,22 @@ def main() -> int:
     begin = time.time()
     shutil.rmtree(FOLDER, ignore_errors=True)
     two = _sennit(say, "train", str(RECIPE), "--workers", "2", "--out", str(FOLDER / "two"))
-    one = _sennit(say, "train", str(RECIPE), "--workers", "1", "--out", str(FOLDER / "one"))
+    again = ["train", str(RECIPE), "--workers", "1", "--out", str(FOLDER / "one")]
+    with (FOLDER / "one.log").open("w") as log:
+        beside = _started(again, log)
+        try:
+            best = _sennit(say, "search", str(FOLDER / "two"), "--budget", str(EVALUATIONS))["best"]
+        except BaseException:
+            beside.kill()
+            raise
+        say(f"  best of {EVALUATIONS}: {best['arch']}")
+        say(f"  with the supernet's weights: held-out accuracy {best['metrics']['accuracy']:.4f}\n")
+        say(f"[bold]sennit {' '.join(again)}[/bold]  (begun beside the search)")
+        one = _finished(beside, again)
     equal = all(two[h] == one[h] for h in HASHES)
     shown = f"{two['weights_sha256'][:16]} on 2 workers, {one['weights_sha256'][:16]} on 1"
     say(f"  {two['steps']} subnets; weights {shown}:")
     say(f"  hashes of weights, optimizer and losses {'are equal' if equal else 'DIFFER'}\n")
-
-    best = _sennit(say, "search", str(FOLDER / "two"), "--budget", str(EVALUATIONS))["best"]
-    say(f"  best of {EVALUATIONS}: {best['arch']}")
-    say(f"  with the supernet's weights: held-out accuracy {best['metrics']['accuracy']:.4f}\n")
 
     say(f"[bold]retrain[/bold] the best network with {SEEDS} seeds, and {RANDOM_ARCHS} random networks once each")
     found, others = _retrained(say, best["arch"])
@@ -87,13 +96,21 @@ def _sennit(say: Any, *arguments: str) -> dict[str, Any]:
     """Run a sennit command as a user would, and return its JSON."""
     say(f"[bold]sennit {' '.join(arguments)}[/bold]")
     begin = time.time()
-    done = subprocess.run(
-        [sys.executable, "-m", "sennit", *arguments, "--json"], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"sennit {arguments[0]} failed with exit code {done.returncode}: {done.stdout[:2000]}")
+    made = _finished(_started(arguments), arguments)
     say(f"  {time.time() - begin:.0f} s")
-    return json.loads(done.stdout)
+    return made
+
+
+def _started(arguments: Sequence[str], errors: IO[str] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "sennit", *arguments, "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+
+def _finished(process: subprocess.Popen[str], arguments: Sequence[str]) -> dict[str, Any]:
+    printed, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"sennit {arguments[0]} failed with exit code {process.returncode}: {printed[:2000]}")
+    return json.loads(printed)
 
 
 def _retrained(say: Any, best: dict[str, Any]) -> tuple[list[float], list[float]]:
