@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from explore_recipes import train
 from torch import nn
 
 import sennit as sn
@@ -217,8 +218,6 @@ def test_retrain_is_the_plain_loop_of_one_arch(make: Make, tmp_path: Path) -> No
     recipe = make(steps=5)
     (tmp_path / "archs.json").write_text(json.dumps([ARCH]))
     by_file = replace(recipe, sampler=str(tmp_path / "archs.json"), seed=11)
-    from conftest import train
-
     done = retrain(recipe, ARCH, seed=11)
     assert sn.state_hash(done.model) == sn.state_hash(train(by_file))
     assert len(done.losses) == 5

@@ -191,7 +191,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from conftest import make_recipe
+from explore_recipes import make_recipe
 from test_search import quick
 recipe = make_recipe(steps=2)
 quick(recipe, recipe.build_model(), Path(sys.argv[1]), budget=6)
