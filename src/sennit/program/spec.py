@@ -57,7 +57,7 @@ def specs_of(result: Any, inputs: list[Tensor]) -> Any:
 
 
 def made(specs: Any, inputs: list[Tensor]) -> Any:
-    """A result without data, from what `_specs` remembered."""
+    """A result without data, from what `specs_of` remembered."""
     return map_tree(lambda s: s.meta() if isinstance(s, Spec) else inputs[s.value] if isinstance(s, Ref) else s, specs)
 
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sennit.errors import UserError
+from sennit.program.spec import Spec
 from sennit.program.template import leaves, map_tree
 
 LossFunction = Callable[[Any, Any], tuple[Tensor, Any]]
@@ -32,8 +33,8 @@ def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     """
     if output.dim() != 2 or target.shape != output.shape[:1] or target.is_floating_point():
         raise UserError(
-            f"cross_entropy wants output (N, classes) and whole numbers (N,) as target, got {_shape(output)} and "
-            f"{_shape(target)}; change the head or what the data gives as y"
+            f"cross_entropy wants output (N, classes) and whole numbers (N,) as target, got {Spec.of(output)} and "
+            f"{Spec.of(target)}; change the head or what the data gives as y"
         )
     if (
         target.device.type == "cpu"
@@ -75,14 +76,10 @@ def mse(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     """
     if output.shape != target.shape:
         raise UserError(
-            f"mse wants a target of the output's shape, got {_shape(output)} and {_shape(target)}; squeeze what the "
+            f"mse wants a target of the output's shape, got {Spec.of(output)} and {Spec.of(target)}; squeeze what the "
             "head gives, or let the data give y in that shape"
         )
     return F.mse_loss(output.float(), target.to(torch.float32), reduction="sum"), target.numel()
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def _rows(target: Tensor) -> int:
