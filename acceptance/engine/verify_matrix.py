@@ -229,6 +229,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", type=int, default=10**9, help="only so many runs, for a trial")
+    parser.add_argument("--workloads", nargs="+", default=FACTORS["workload"], help="to share the runs between machines")
     given = parser.parse_args()
     begin = time.time()
     if given.full is None:
@@ -236,7 +237,7 @@ def main() -> int:
     else:
         rows = [row for row in itertools.product(*FACTORS.values()) if differs(row)]
         steps, log = given.steps or 12, given.full
-    rows = rows[: given.only]
+    rows = [row for row in rows if row[NAMES.index("workload")] in given.workloads][: given.only]
     log.touch()
 
     def done() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@
 #     verify_matrix.sh                  the covering set
 #     verify_matrix.sh --full LOG       the full product, 2,916 runs of 12 subnets: hours. LOG (JSONL) is added to, and
 #                                       what stands there is not run again.
+#     ... --workloads digits ...        only these; logs of several machines are joined by `cat`
 #     ... --steps N, --jobs N           other lengths, for a trial
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"

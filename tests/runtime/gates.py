@@ -1,10 +1,16 @@
-"""Broken schedulers, to show that hashes and checker catch them."""
+"""Parts of workers that behave badly: broken schedulers, which hashes and checker must catch, and a late channel."""
 
 from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 
 from sennit.memory.cpu import CpuStore
+from sennit.runtime.channel import Channel, Message
 from sennit.runtime.worker import Worker
 
 
@@ -37,3 +43,50 @@ class Copies(CpuStore):
     def acquire(self, group: str, version: int) -> dict[str, Tensor]:
         leaves = super().acquire(group, version)
         return {name: nn.Parameter(t.detach().clone(), requires_grad=t.requires_grad) for name, t in leaves.items()}
+
+
+class Late:
+    """A channel whose messages are on their way for up to `longest` seconds, differently for every peer; those from one
+    worker to another keep their order, and come in bundles that end anywhere. Now and then the whole worker stands
+    still for as long, as processes do that share a core."""
+
+    def __init__(self, inner: Channel, seed: int, longest: float) -> None:
+        self.inner, self.draw, self.longest = inner, random.Random(seed), longest
+        self.queues: dict[int, deque[tuple[float, Message, list[Tensor | None]]]] = {}
+
+    def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
+        queue = self.queues.setdefault(worker, deque())
+        bundled = queue and self.draw.random() < 0.7
+        due = queue[-1][0] if bundled else time.monotonic() + self.longest * self.draw.random()
+        held = [None if tensor is None else tensor.clone() for tensor in tensors]
+        queue.append((due, message, held))
+
+    def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]:
+        if self.draw.random() < 0.05:
+            time.sleep(self.longest * self.draw.random())
+        self.flush()
+        return self.inner.receive()
+
+    def flush(self) -> bool:
+        for worker, queue in self.queues.items():
+            while queue and queue[0][0] <= time.monotonic():
+                self.inner.send(worker, *queue.popleft()[1:])
+        return self.inner.flush() and not any(self.queues.values())
+
+    def expecting(self) -> bool:
+        return any(self.queues.values()) or self.inner.expecting()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Lossy(Late):
+    """A channel that loses the gradients of one subnet."""
+
+    def __init__(self, inner: Channel, seq_id: int) -> None:
+        super().__init__(inner, 0, 0.0)
+        self.seq_id = seq_id
+
+    def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
+        if (message.kind, message.seq_id) != ("B", self.seq_id):
+            super().send(worker, message, tensors)

@@ -17,7 +17,7 @@ import torch
 from sennit.data.loader import die_with_parent
 from sennit.errors import RunError, UserError
 from sennit.memory.cpu import CpuStore
-from sennit.runtime.channel import Arena, SharedMemoryChannel
+from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.share import Share
 from sennit.runtime.usercode import calls_of
@@ -66,17 +66,11 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
             rendezvous = logs.with_name(f".rendezvous.{os.getppid()}")
             worker = gpu_worker(rank, share, lines, launcher, log, rendezvous)
         else:
-            channel = SharedMemoryChannel(rank, lines, arenas)
-            worker = Worker(
-                rank,
-                share,
-                (share.parts.store or CpuStore)(share.host),
-                channel,
-                lines.values(),
-                launcher,
-                log,
-                torch.device("cpu"),
-            )
+            channel: Channel = SharedMemoryChannel(rank, lines, arenas)
+            if share.parts.channel is not None:
+                channel = share.parts.channel(channel)
+            store = (share.parts.store or CpuStore)(share.host)
+            worker = Worker(rank, share, store, channel, lines.values(), launcher, log, torch.device("cpu"))
         launcher.send(("ready",))
         hear_out(worker)
         worker.channel.close()

@@ -30,6 +30,7 @@ from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.forked import fork
 from sennit.runtime.segment import Segment
 from sennit.runtime.share import Share
+from sennit.runtime.stall import STALL_S
 from sennit.supernet.samplers import Feed, Result
 
 KILLED_WAIT_S = 5.0
@@ -43,6 +44,7 @@ class _Process:
     line: Line
     ready: bool = False
     cut: int = -1
+    quiet: tuple[int, str] | None = None
     paused: int | None = None
     busy: float = 0.0
     gone: bool = False
@@ -69,6 +71,8 @@ class Crew:
     results: dict[int, Result] = field(default_factory=dict)
     inherited: list[int] = field(default_factory=list)
     nan: tuple[int, int, float] | None = None
+    said: int = 0
+    """Messages sent to every worker."""
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
 
     # -- starting and ending
@@ -158,6 +162,7 @@ class Crew:
                 pausing = True
                 self.broadcast(("pause",))
             self.hear()
+            self.end_if_stalled(limit)
             if pausing and all(p.paused is not None for p in self.processes):
                 limit = min(limit, max(p.paused for p in self.processes if p.paused is not None))
                 for process in self.processes:
@@ -180,7 +185,22 @@ class Crew:
         """Seconds that workers spent in tasks, all together."""
         return sum(process.busy for process in self.processes)
 
+    def end_if_stalled(self, limit: int) -> None:
+        """If no worker can go on, end the run and say what each waits for.
+
+        Raises:
+            RunError: all workers have heard everything and have been at rest for long.
+        """
+        if all(p.quiet is not None and p.quiet[0] == self.said for p in self.processes):
+            self.kill()
+            told = "\n".join(f"  worker {p.rank} waits for {p.quiet[1]}" for p in self.processes if p.quiet)
+            raise RunError(
+                f"no worker has had anything to do for {STALL_S:g} s, and the subnets below {limit} are not done:\n"
+                f"{told}\nall workers were stopped"
+            )
+
     def broadcast(self, message: Any) -> None:
+        self.said += 1
         for process in self.processes:
             try:
                 process.line.send(message)
@@ -206,6 +226,7 @@ class Crew:
                 process.line.flush()
                 if process.line in readable:
                     for kind, *rest in process.line.receive():
+                        process.quiet = None
                         self.on_message(process, kind, rest)
             except PeerGone:
                 self.lost(process)
@@ -227,6 +248,8 @@ class Crew:
             self.norms.setdefault(rest[0], {})[rest[1]] = rest[2]
         elif kind == "cut":
             process.cut, process.busy = rest[0], rest[1]
+        elif kind == "quiet":
+            process.quiet = (rest[0], rest[1])
         elif kind == "paused":
             process.paused = rest[0]
         elif kind == "nan":

@@ -13,6 +13,7 @@ from torch import Tensor
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.channel import Channel
 from sennit.runtime.subnet import Word
 from sennit.supernet.build import Built
 
@@ -87,10 +88,12 @@ class Parts:
     Attributes:
         gate: makes the check that opens a group; None for `VersionGate`.
         store: makes the slots of a CPU worker from the host store; None for `CpuStore`.
+        channel: put around the channel of a CPU worker; None for none.
     """
 
     gate: Callable[[Worker], Gate] | None = None
     store: Callable[[HostStore], DeviceStore] | None = None
+    channel: Callable[[Channel], Channel] | None = None
 
 
 REAL_PARTS = Parts()

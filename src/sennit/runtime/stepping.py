@@ -2,7 +2,7 @@
 
     parts ─▶ fold (rule 4) ─▶ clip ─▶ optimizer step ─▶ version published
                                │
-              global: wait for the norms of all groups of the subnet, from all their owners
+              global: wait for the norms of all groups of the subnet, which their owners tell each other
               delayed:K: the clipped gradient waits in shared memory for its turn
 
 The worker that runs a group's first step owns the group for that subnet: it folds, clips and steps it.
@@ -82,12 +82,16 @@ class Stepping:
         norms: dict[str, float | None] = dict.fromkeys(self.groups.by_name[group].names)
         norms.update(grad_norms(grads))
         self.complete.setdefault(y, {})[group] = grads
-        for worker in sorted(set(subnet.owner.values()) - {self.rank}):
+        for worker in sorted({subnet.owner[g] for g in subnet.owner if g not in self.share.frozen} - {self.rank}):
             self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
         self.add_norms(subnet, norms)
 
     def add_norms(self, subnet: Subnet, norms: dict[str, float | None]) -> None:
-        """Once the norms of all gradients of a subnet are known, its groups can step."""
+        """Once the norms of all gradients of a subnet are known, its groups can step.
+
+        Only owners of groups that train are told norms, and each has such a group left until it knows all: so no
+        subnet is forgotten while norms are on their way, and none is kept by norms that come last.
+        """
         y = subnet.seq_id
         known = self.norms.setdefault(y, {})
         known.update(norms)
@@ -109,10 +113,6 @@ class Stepping:
             self.store.step(group, grads, self.recipe.lr_of(y), y)
             self.log.parameters(subnet.first_step[group], group, y, -1, "U", "W", y)
         self.done(subnet, group)
-
-    def busy_with(self, seq_id: int) -> bool:
-        """Whether norms of a subnet are still on their way."""
-        return seq_id in self.norms or seq_id in self.complete
 
     # -- delayed:K
 

@@ -25,6 +25,7 @@ from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.share import DeviceStore, Share, VersionGate
+from sennit.runtime.stall import Quiet, awaited
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet
@@ -87,6 +88,9 @@ class Worker:
         self.said_cut = -1
         self.stopped = False
         self.clock = Stopwatch(device)
+        self.quiet = Quiet()
+        self.heard = 0
+        """Messages from the launcher."""
 
     # -- the loop
 
@@ -103,6 +107,7 @@ class Worker:
                 self.report_cut()
                 self.nap()
                 continue
+            self.go_on()
             subnet = self.subnets[task.seq_id]
             with self.clock.timed():
                 self.tasks.execute(task, subnet)
@@ -123,13 +128,23 @@ class Worker:
         self.launcher.flush()
         writing = [line for line in self.lines if line.out]
         unannounced = self.waiting or self.stepping.due or self.next_id < self.limit or self.channel.expecting()
-        select.select(self.lines, writing, [], IDLE_S if unannounced else QUIET_S)
+        heard, wrote, _ = select.select(self.lines, writing, [], IDLE_S if unannounced else QUIET_S)
+        if heard or wrote:
+            self.go_on()
+        elif self.quiet.long():
+            self.launcher.send(("quiet", self.heard, awaited(self)))
+
+    def go_on(self) -> None:
+        """Something happens here."""
+        if self.quiet.over():
+            self.launcher.send(("going",))
 
     # -- messages
 
     def hear(self) -> None:
         """Take in all messages."""
         for kind, *rest in self.launcher.receive():
+            self.heard += 1
             if kind == "limit":
                 self.limit = rest[0]
             elif kind == "arch":
@@ -144,7 +159,8 @@ class Worker:
         for message, tensors in self.channel.receive():
             if message.seq_id in self.subnets:
                 self.deliver(message, tensors)
-            elif message.seq_id >= self.next_id:
+            else:
+                assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
                 self.early.setdefault(message.seq_id, []).append((message, tensors))
 
     def deliver(self, message: Message, tensors: list[Tensor | None]) -> None:
@@ -216,7 +232,7 @@ class Worker:
     def settle(self, subnet: Subnet) -> None:
         """If this worker has nothing left to do for a subnet, forget it and move the low-water mark."""
         y = subnet.seq_id
-        if not subnet.done or y not in self.subnets or self.stepping.busy_with(y):
+        if not subnet.done or y not in self.subnets:
             return
         del self.subnets[y]
         self.batches.drop(y)
