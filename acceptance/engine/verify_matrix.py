@@ -229,7 +229,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", type=int, default=10**9, help="only so many runs, for a trial")
-    parser.add_argument("--workloads", nargs="+", default=FACTORS["workload"], help="to share the runs between machines")
+    parser.add_argument("--workloads", nargs="+", default=FACTORS["workload"], help="to share runs between machines")
     given = parser.parse_args()
     begin = time.time()
     if given.full is None:

@@ -1,4 +1,4 @@
-"""Messages may come as late as they like: the same bits, and nobody waits for ever. If they never come, the run ends."""
+"""Messages may come late: the same bits, and nobody waits for ever. If one never comes, the run ends and says so."""
 
 from __future__ import annotations
 
