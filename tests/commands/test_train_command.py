@@ -55,13 +55,29 @@ def test_a_recipe_by_its_name(call: Callable, workplace: Path) -> None:
         (("r.toml", "--engine", "plain", "--loaders", "1"), "--loaders 1 belongs to --engine pipeline"),
         (("r.toml", "--offload"), "--engine plain"),
         (("r.toml", "--steps", "0"), "--steps must be at least 1"),
+        (("r.toml", "--workers", "7"), "the space has only 6 blocks to place; use at most 6 workers"),
+        (("r.toml", "--workers", "2", "--plan", "r.toml"), "r.toml"),
         ((".",), "it is a folder"),
     ],
 )
 def test_options_that_do_not_fit(call: Callable, workplace: Path, words: tuple[str, ...], said: str) -> None:
     done = call("train", *words)
     assert done.exit == 2 and said in done.err
-    assert not (workplace / "runs").exists()
+    assert not (workplace / "runs").exists() and "run folder" not in done.err
+
+
+def test_a_folder_that_exists_is_refused_before_the_space_is_checked(call: Callable, workplace: Path) -> None:
+    (workplace / "o").mkdir()
+    (workplace / "r.toml").write_text((workplace / "r.toml").read_text().replace("nets.py:", "nowhere.py:"))
+    done = call("train", "r.toml", "--out", "o")
+    assert done.exit == 2 and "--out o exists already; add --resume" in done.err
+
+
+def test_a_finished_run_has_nothing_left(call: Callable, workplace: Path) -> None:
+    first = call("train", "r.toml", "--steps", "3", "--out", "o", "--json")
+    again = call("train", "r.toml", "--steps", "3", "--out", "o", "--resume")
+    assert again.out.splitlines()[0].startswith("o: 3 subnets were there already, none was left")
+    assert first.json["weights_sha256"] in again.out
 
 
 def test_interrupted_before_the_first_subnet(

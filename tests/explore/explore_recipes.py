@@ -1,13 +1,13 @@
-"""Recipes of the spaces in `nets.py`, and the plain loop."""
+"""Recipes of the spaces in `nets.py`, trained by the plain loop."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from tests.plain_loop import run_plain
 from torch import nn
 
-import sennit as sn
 from sennit.recipe import Recipe, use_recipe
 
 HERE = Path(__file__).parent
@@ -24,16 +24,5 @@ def make_recipe(space: str = "Net", data: str = "Points", **changes: Any) -> Rec
 
 
 def train(recipe: Recipe) -> nn.Module:
-    """The plain loop."""
-    model = recipe.build_model()
-    optimizer = recipe.build_optimizer(model)
-    for task in recipe.tasks():
-        for j, (x, y) in enumerate(task.micro_batches):
-            with sn.keyed_rng(task, j):
-                loss = recipe.loss(model(x, arch=task.arch), y, task, j)
-                loss.backward()
-            task.report(j, loss)
-        task.set_lr(optimizer)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    return model
+    """The supernet, trained by the plain loop."""
+    return run_plain(recipe)[0]

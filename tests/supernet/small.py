@@ -93,22 +93,3 @@ def recipe(**changes: Any) -> sn.Recipe:
         "optimizer": {"name": "adam"}, "lr": 0.05, "seed": 3,
     }  # fmt: skip
     return sn.Recipe(**{**given, **changes})
-
-
-def run_plain(recipe: sn.Recipe, steps: int | None = None) -> tuple[nn.Module, torch.optim.Optimizer, list[Any]]:
-    """The loop of the README; returns model, optimizer and the tasks, whose losses are reported."""
-    model = recipe.build_model()
-    optimizer = recipe.build_optimizer(model)
-    tasks = []
-    for task in recipe.tasks(steps):
-        for j, (x, y) in enumerate(task.micro_batches):
-            with sn.keyed_rng(task, j):
-                loss = recipe.loss(model(x, arch=task.arch), y, task, j)
-                loss.backward()
-            task.report(j, loss)
-        task.set_lr(optimizer)
-        task.clip_(model)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        tasks.append(task)
-    return model, optimizer, tasks

@@ -11,7 +11,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from small import HERE, recipe, run_plain
+from small import HERE, recipe
+from tests.plain_loop import run_plain
 from torch import Tensor, nn
 
 import sennit as sn

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small import HERE, recipe, run_plain
+from small import HERE, recipe
+from tests.plain_loop import run_plain
 from torch import Tensor, nn
 
 import sennit as sn

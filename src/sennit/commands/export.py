@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
-from sennit.commands.output import Output
+from sennit.commands.output import Output, figure
 from sennit.commands.progress import Meter
 from sennit.errors import RunError, UserError
 
@@ -99,7 +99,7 @@ class Export:
         with Meter(out, "retrain", "steps") as meter:
             done = retrain(
                 run.recipe, arch, seed=seed, steps=steps, device=device,
-                on_step=lambda step, loss: meter.update(step + 1, steps, f"loss {loss:.4g}"),
+                on_step=lambda step, loss: meter.update(step + 1, steps, f"loss {figure(loss)}"),
             )  # fmt: skip
         return done.recipe, done.model
 

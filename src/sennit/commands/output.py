@@ -73,3 +73,10 @@ def _safe(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return [_safe(value) for value in tree]
     return tree
+
+
+def figure(value: float) -> str:
+    """A number for people: four digits, or all digits before the point: `0.9756`, `47,020`, `1.5e+09`."""
+    if isinstance(value, int) or 1e4 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

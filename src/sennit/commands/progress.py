@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sennit.commands.output import Output
+from sennit.commands.output import Output, figure
 
 if TYPE_CHECKING:
     from sennit.runtime.request import Progress
@@ -119,9 +119,9 @@ def duration(seconds: float) -> str:
 
 
 def _figures(loss: float, evaluation: dict[str, Any]) -> str:
-    parts = [] if math.isnan(loss) else [f"loss {loss:.4g}"]
+    parts = [] if math.isnan(loss) else [f"loss {figure(loss)}"]
     if evaluation.get("mean") is not None:
         metric = evaluation.get("metric", "evaluation")
         of = f" of {len(evaluation['scores'])} networks" if "scores" in evaluation else ""
-        parts.append(f"{metric}{of}: mean {evaluation['mean']:.4g}, best {evaluation['best']:.4g}")
+        parts.append(f"{metric}{of}: mean {figure(evaluation['mean'])}, best {figure(evaluation['best'])}")
     return " · ".join(parts)

@@ -11,7 +11,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
-from sennit.commands.output import Output
+from sennit.commands.output import Output, figure
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import UserError
 
@@ -122,16 +122,16 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("last call", f"{facts['seconds']:.1f} s{rate}{bubble}"))
     if facts["steps"]:
         n = facts["averaged"]
-        means = f"means of {n}: {facts['loss_first_mean']:.4g}, {facts['loss_last_mean']:.4g}"
-        rows.append(("loss", f"first {facts['loss_first']:.4g}, last {facts['loss_last']:.4g} ({means})"))
+        means = f"means of {n}: {figure(facts['loss_first_mean'])}, {figure(facts['loss_last_mean'])}"
+        rows.append(("loss", f"first {figure(facts['loss_first'])}, last {figure(facts['loss_last'])} ({means})"))
     last = facts["evaluations"][-1] if facts["evaluations"] else None
     if last and last["mean"] is not None:
-        figures = f"{last['metric']} mean {last['mean']:.4g}, best {last['best']:.4g}"
+        figures = f"{last['metric']} mean {figure(last['mean'])}, best {figure(last['best'])}"
         rows.append(("evaluation", f"after {last['seq_id'] + 1} subnets: {figures}"))
     for search in facts["searches"]:
         best = search["best"]
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in best["metrics"].items()) if best else "nothing yet"
-        rows.append(("search", f"{search['folder']}: {search['evaluations']} networks, best {metrics}"))
+        metrics = ", ".join(f"{name} {figure(value)}" for name, value in best["metrics"].items()) if best else ""
+        rows.append(("search", f"{search['folder']}: {search['evaluations']} networks, best {metrics or 'none yet'}"))
     rows.append(("checkpoints", ", ".join(str(int(name)) for name in facts["checkpoints"]) or "none yet"))
     rows += [(key.removesuffix("_sha256"), facts[key] or "") for key in HASHES]
     comparable = "" if facts["comparable"] else "no: the recipe says allow_nondeterministic = true"

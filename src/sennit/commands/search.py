@@ -13,7 +13,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
-from sennit.commands.output import Output
+from sennit.commands.output import Output, figure
 from sennit.commands.progress import Meter
 from sennit.errors import Interrupted, RunError, UserError
 
@@ -151,16 +151,12 @@ def leaderboard(top: list[Trial]) -> Table:
     for place, trial in enumerate(top, 1):
         values = " ".join(str(value).replace(" ", "") for value in trial.arch.values())
         shown = values if len(values) <= ARCH_WIDTH else values[: ARCH_WIDTH - 3] + "..."
-        table.add_row(str(place), str(trial.number), *(_figure(trial.metrics[name]) for name in names), shown)
+        table.add_row(str(place), str(trial.number), *(figure(trial.metrics[name]) for name in names), shown)
     return table
 
 
 def _numbers(trial: Trial) -> str:
-    return " ".join(f"{name} {_figure(value)}" for name, value in trial.metrics.items())
-
-
-def _figure(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return " ".join(f"{name} {figure(value)}" for name, value in trial.metrics.items())
 
 
 def best_of(run: LoadedRun) -> tuple[Trial, dict[str, Any], Path]:

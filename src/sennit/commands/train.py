@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
-from sennit.commands.output import Output
+from sennit.commands.output import Output, figure
 from sennit.commands.progress import TrainMeter
 from sennit.errors import RecipeError, RunError, UserError
 
@@ -151,10 +151,12 @@ def told(result: dict[str, Any]) -> list[str]:
     """A result for people."""
     rate = f" ({result['subnets_per_s']:.3g} subnets/s)" if result["subnets_per_s"] else ""
     bubble = f", bubble {result['bubble']:.2f}" if result["bubble"] is not None else ""
-    loss = f", last loss {result['last_loss']:.4g}" if result["last_loss"] is not None else ""
-    workers = "plain loop" if result["engine"] == "plain" else f"{result['workers']} worker(s)"
+    loss = f", last loss {figure(result['last_loss'])}" if result["last_loss"] is not None else ""
+    placement = "plain loop" if result["engine"] == "plain" else f"{result['workers']} worker(s)"
+    ran = result["subnets_per_s"] is not None
+    took = f"in {result['seconds']:.1f} s{rate}, {placement}{bubble}" if ran else "were there already, none was left"
     lines = [
-        f"{result['out']}: {result['steps']} subnets in {result['seconds']:.1f} s{rate}, {workers}{bubble}{loss}",
+        f"{result['out']}: {result['steps']} subnets {took}{loss}",
         *(f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")),
     ]
     if not result["comparable"]:

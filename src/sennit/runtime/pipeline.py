@@ -77,10 +77,6 @@ class Pipeline:
         """The plan: a file of cuts, or balanced from a quick profile."""
         built, n = self.recipe.built, self.placement.workers
         blocks = block_order(built)
-        if n > len(blocks):
-            raise UserError(
-                f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"
-            )
         if self.placement.plan is not None:
             plan = load_cuts(Path(self.placement.plan), blocks, n)
         elif n == 1:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from sennit.errors import UserError
+from sennit.plan.plan import load_cuts
+from sennit.profile.quick import block_order
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
 from sennit.runtime.request import Request
+from sennit.runtime.runfolder import refuse_existing
 
 
 def check(request: Request) -> None:
     """Refuse what cannot run, before anything is written."""
+    if request.out is not None and not request.resume:
+        refuse_existing(request.out)
     recipe, built = request.recipe, request.recipe.built
     if request.steps is not None and request.steps < 1:
         raise UserError(f"--steps must be at least 1, got {request.steps}")
@@ -32,6 +39,8 @@ def check(request: Request) -> None:
             f"--in-flight {request.placement.in_flight} exceeds feedback_lag = {recipe.feedback_lag}: the draw for a "
             "subnet waits for results of earlier ones; lower --in-flight or raise feedback_lag in the recipe"
         )
+    if request.engine == "pipeline":
+        _check_placement(request)
     if recipe.evaluate.every:
         built.dataset(recipe.evaluate.split)
         for arch in recipe.evaluate.archs:
@@ -40,3 +49,14 @@ def check(request: Request) -> None:
         device = torch.device(request.placement.device)
         in_child(lambda: dry_run(built, device))
         built.dry.add(request.placement.device)
+
+
+def _check_placement(request: Request) -> None:
+    """More workers than blocks; a file of cuts that does not fit."""
+    n, blocks = request.placement.workers, block_order(request.recipe.built)
+    if n > len(blocks):
+        raise UserError(
+            f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"
+        )
+    if request.placement.plan is not None:
+        load_cuts(Path(request.placement.plan), blocks, n)

@@ -27,9 +27,20 @@ from sennit.errors import CheckpointError, RunError, UserError
 from sennit.runtime.checkpoint import FULL, sync_folder
 from sennit.runtime.fingerprint import fingerprint as fingerprint
 
+EXISTS = "--out {} exists already; add --resume to go on with that run, or name another folder"
 LOCK = "lock"
 RUNS = Path("runs")
 """Where runs go that were given no folder."""
+
+
+def refuse_existing(path: Path) -> None:
+    """Refuse the folder of a new run that is there already, before any work is done.
+
+    Raises:
+        UserError: it exists.
+    """
+    if path.exists():
+        raise UserError(EXISTS.format(path))
 
 
 class RunFolder:
@@ -60,7 +71,7 @@ class RunFolder:
         path = Path(path) if path is not None else RUNS / f"{name}-{_last(name)}"
         made = _make(path)
         if not made and not resume:
-            raise UserError(f"--out {path} exists already; add --resume to go on with that run, or name another folder")
+            raise UserError(EXISTS.format(path))
         if not made:
             _refuse_other_content(path)
         lock = _locked(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import sys
@@ -35,8 +36,10 @@ def resolve(text: str, base: str, key: str, builtin: Iterable[str]) -> Any:
         raise RecipeError(f"{key} = {text!r}: there is no file {path} (paths are relative to the recipe file)")
     module = _load(path, key)
     if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise RecipeError(f"{key} = {text!r}: {path} has no {name!r}; it has {', '.join(public[:20])}")
+        own = [n for n, held in vars(module).items() if getattr(held, "__module__", "") == module.__name__]
+        close = difflib.get_close_matches(name, own, n=1)
+        hint = f"did you mean {close[0]!r}? It defines" if close else "it defines"
+        raise RecipeError(f"{key} = {text!r}: {path} has no {name!r}; {hint} {', '.join(own[:20]) or 'nothing'}")
     return getattr(module, name)
 
 
