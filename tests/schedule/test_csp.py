@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 import sennit
 from sennit.schedule.csp import CspOrder
-from sennit.schedule.ready import Ready, TaskId
+from sennit.schedule.order import Task
+from sennit.schedule.ready import Ready
 
 
 def test_backward_first_then_the_earliest_subnet() -> None:
     order = CspOrder()
-    order.add(TaskId(*t) for t in [("F", 1, 0, 0), ("F", 0, 1, 0), ("B", 3, 0, 1), ("B", 2, 0, 0), ("B", 2, 0, 1)])
+    for task in [("F", 1, 0, 0), ("F", 0, 1, 0), ("B", 3, 0, 1), ("B", 2, 0, 0), ("B", 2, 0, 1)]:
+        order.add(Task(*task))  # type: ignore[arg-type]
     assert [str(order.pop()) for _ in range(5)] == ["1B2.0", "0B2.0", "1B3.0", "0F0.1", "0F1.0"]
     assert order.pop() is None
 
@@ -23,7 +25,7 @@ def test_backward_first_then_the_earliest_subnet() -> None:
 @given(st.lists(st.sets(st.integers(0, 5)), min_size=1, max_size=12), st.permutations(range(6)))
 def test_a_task_is_ready_exactly_when_its_last_event_has_happened(needs: list[set[int]], told: list[int]) -> None:
     ready = Ready()
-    tasks = {TaskId("F", y, 0, 0): need for y, need in enumerate(needs)}
+    tasks = {Task("F", y, 0, 0): need for y, need in enumerate(needs)}
     for task, need in tasks.items():
         ready.add(task, need)
     happened: set[int] = set()

@@ -26,7 +26,8 @@ from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet, Word
 from sennit.runtime.waiting import Waiting
-from sennit.schedule.ready import Ready, TaskId
+from sennit.schedule.order import Task
+from sennit.schedule.ready import Ready
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names
 from sennit.supernet.context import StepContext, step_context
@@ -72,13 +73,13 @@ class Tasks:
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
         """The step being run, for messages."""
-        self.task: TaskId | None = None
+        self.task: Task | None = None
         """The task being run, for messages."""
 
     def flight(self, seq_id: int, micro_batch: int, run: int) -> Flight:
         return self.flights.setdefault((seq_id, micro_batch, run), Flight())
 
-    def execute(self, task: TaskId, subnet: Subnet) -> None:
+    def execute(self, task: Task, subnet: Subnet) -> None:
         self.task = task
         run = subnet.runs[task.run]
         recipe = self.recipe
@@ -113,7 +114,7 @@ class Tasks:
             self.note_loss(subnet, j, ctx.loss)
         self.depart(subnet, run, j, out, ctx)
         awaited = [(v, r) for v, readers in run.departures if v in ctx.roots for r in readers]
-        self.ready.add(TaskId("B", y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
+        self.ready.add(Task("B", y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
 
     def slots(self, subnet: Subnet, run: Run) -> Callable[[str], Tensor]:
         """Finds the tensor of a parameter or buffer, in the version that `Sync` names."""

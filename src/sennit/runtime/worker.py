@@ -32,7 +32,8 @@ from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.csp import CspOrder
-from sennit.schedule.ready import Ready, TaskId
+from sennit.schedule.order import Task
+from sennit.schedule.ready import Ready
 from sennit.trace.access import AccessLog
 
 IDLE_S = 0.0005
@@ -115,8 +116,9 @@ class Worker:
             self.settle(subnet)
         self.batches.close()
 
-    def next_task(self) -> TaskId | None:
-        self.policy.add(self.ready.take())
+    def next_task(self) -> Task | None:
+        for ready in self.ready.take():
+            self.policy.add(ready)
         while (task := self.policy.pop()) is not None:
             if task.seq_id < self.halt:
                 return task
@@ -220,7 +222,7 @@ class Worker:
         self.subnets[y] = subnet
         for run in subnet.own:
             for j in range(self.m):
-                self.ready.add(TaskId("F", y, j, run.index), self.waiting.events(subnet, run, j))
+                self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
         for message, tensors in self.early.pop(y, ()):
             self.deliver(message, tensors)
         self.settle(subnet)

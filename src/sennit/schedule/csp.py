@@ -1,32 +1,48 @@
-"""CSP order: of the tasks that are ready, backward before forward, the earliest subnet first.
+"""CSP order: of the ready tasks, gradients that others wait for first, and the earliest subnet first.
 
-Earliest first keeps the oldest subnets moving, on whose writes the others wait; a later subnet never takes a
-slot that an earlier one could use (NASPipe Algorithm 1, with readiness decided by versions, see `Sync`).
+    1  I or B   lowest subnet, lowest micro-batch, deepest run     the backward that all earlier layers wait for
+    2  W        of the lowest subnet, if a later subnet waits for the version it makes
+    3  F        lowest subnet, lowest micro-batch, first run
+    4  W        the rest
+
+Earliest first keeps the oldest subnets moving, on whose writes the others wait (NASPipe Algorithm 1, with
+readiness decided by versions, see `Sync`). Whole backwards have no step 2 and 4.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
+from collections.abc import Callable
+from heapq import heappop, heappush
 
-from sennit.schedule.ready import TaskId
+from sennit.schedule.order import Task
 
 
 class CspOrder:
-    """Picks the next task of one worker."""
+    """Picks the next task of one worker.
 
-    def __init__(self) -> None:
-        self.backward: list[tuple[int, int, int, TaskId]] = []
-        self.forward: list[tuple[int, int, int, TaskId]] = []
+    Args:
+        awaited: whether a subnet in flight waits for what (subnet, run) will write; asked of W tasks alone.
+    """
 
-    def add(self, tasks: Iterable[TaskId]) -> None:
-        for task in tasks:
-            if task.kind == "B":
-                heapq.heappush(self.backward, (task.seq_id, task.micro_batch, -task.run, task))
-            else:
-                heapq.heappush(self.forward, (task.seq_id, task.micro_batch, task.run, task))
+    def __init__(self, awaited: Callable[[int, int], bool] = lambda seq_id, run: False) -> None:
+        self.awaited = awaited
+        self.backward: list[tuple[int, int, int, Task]] = []
+        self.forward: list[tuple[int, int, int, Task]] = []
+        self.weight: list[tuple[int, int, int, Task]] = []
 
-    def pop(self) -> TaskId | None:
-        """The next task, or None if nothing is ready."""
-        heap = self.backward or self.forward
-        return heapq.heappop(heap)[3] if heap else None
+    def add(self, task: Task) -> None:
+        kind, y, j, r = task
+        if kind == "F":
+            heappush(self.forward, (y, j, r, task))
+        elif kind == "W":
+            heappush(self.weight, (y, j, r, task))
+        else:
+            heappush(self.backward, (y, j, -r, task))
+
+    def pop(self) -> Task | None:
+        if self.backward:
+            return heappop(self.backward)[3]
+        weight = self.weight
+        if weight and (not self.forward or self.awaited(weight[0][0], weight[0][2])):
+            return heappop(weight)[3]
+        return heappop(self.forward)[3] if self.forward else None

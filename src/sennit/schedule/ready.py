@@ -7,34 +7,19 @@ told once; tasks added later look it up first.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["F", "B"]
-
-
-@dataclass(frozen=True)
-class TaskId:
-    """Forward or backward of one micro-batch of one subnet on one run of steps."""
-
-    kind: Kind
-    seq_id: int
-    micro_batch: int
-    run: int
-
-    def __str__(self) -> str:
-        return f"{self.run}{self.kind}{self.seq_id}.{self.micro_batch}"
+from sennit.schedule.order import Task
 
 
 class Ready:
     """Counts down what each task still waits for."""
 
     def __init__(self) -> None:
-        self.missing: dict[TaskId, int] = {}
-        self.waiting: dict[Hashable, list[TaskId]] = {}
-        self.ready: list[TaskId] = []
+        self.missing: dict[Task, int] = {}
+        self.waiting: dict[Hashable, list[Task]] = {}
+        self.ready: list[Task] = []
 
-    def add(self, task: TaskId, events: Iterable[Hashable]) -> None:
+    def add(self, task: Task, events: Iterable[Hashable]) -> None:
         """Add a task that waits for `events`, none of which has happened yet."""
         count = 0
         for event in events:
@@ -57,7 +42,7 @@ class Ready:
         """Events that some task waits for."""
         return self.waiting.keys()
 
-    def take(self) -> list[TaskId]:
+    def take(self) -> list[Task]:
         """Tasks that became ready since the last call."""
         ready, self.ready = self.ready, []
         return ready

@@ -1,0 +1,37 @@
+"""1F1B (PipeDream-flush): a few forwards, then one backward for each forward, so that few activations are held.
+
+    2 stages, 3 micro-batches
+    worker 0  0F0 0F1  .  0B0 0F2  .  0B1  .  0B2
+    worker 1   .  1F0 1B0 1F1 1B1 1F2 1B2
+
+Worker k of D has D - k forwards under way. SPP's execution order (INFOCOM'22, section V-B) is the same shape with
+another number for each worker: more where a slow link must be covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sennit.errors import UserError
+from sennit.schedule.action import Action
+from sennit.schedule.weave import weave
+
+
+def one_f_one_b(worker: int, workers: int, micro_batches: int, warmup: Sequence[int] | None = None) -> list[Action]:
+    """The order of one worker, which holds the stage of its own number.
+
+    Args:
+        warmup: for each worker, forwards under way once it alternates; None for D - k. Must fall or stay equal from
+            worker to worker and end in at least 1, or a worker would wait for a forward that waits for it.
+
+    Raises:
+        UserError: a warm-up that cannot run.
+    """
+    counts = [workers - k for k in range(workers)] if warmup is None else list(warmup)
+    if len(counts) != workers or min(counts) < 1 or counts != sorted(counts, reverse=True):
+        raise UserError(
+            f"a warm-up needs a number for each of {workers} workers, at least 1, none above the one before it; "
+            f"got {counts}"
+        )
+    parts = [(worker, j) for j in range(micro_batches)]
+    return weave(parts, parts, counts[worker] - 1)

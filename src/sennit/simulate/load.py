@@ -1,0 +1,62 @@
+"""What is simulated: subnets as chains of runs, each on a worker, with costs.
+
+    run 0 ──value──▶ run 1 ──value──▶ run 2           forward, `out_bytes` each way
+    run 0 ◀─gradient─ run 1 ◀─gradient─ run 2         backward
+
+A run is what a worker executes in one piece: a layer, some layers, or a whole stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Cost(NamedTuple):
+    """Seconds of one micro-batch on one run.
+
+    Attributes:
+        forward: F.
+        whole: B, the backward in one piece.
+        input: I, the gradient of the run's input alone.
+        weight: W, the gradients of its weights from what I kept. `input + weight >= whole` where splitting costs.
+    """
+
+    forward: float
+    whole: float
+    input: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One run of one subnet.
+
+    Attributes:
+        worker: who executes it.
+        groups: parameter groups that it reads, and whose next version its gradients make.
+        cost: per micro-batch.
+        out_bytes: of its output for one micro-batch; its gradient is as large.
+        held_bytes: of what one micro-batch keeps from F to B (or W).
+    """
+
+    worker: int
+    groups: tuple[str, ...]
+    cost: Cost
+    out_bytes: float = 0.0
+    held_bytes: float = 0.0
+
+
+class Load(Protocol):
+    """A stream of subnets."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def micro_batches(self) -> int: ...
+
+    def subnets(self) -> Iterator[Sequence[Piece]]:
+        """The pieces of subnet 0, 1, 2, ... in program order."""
+        ...
