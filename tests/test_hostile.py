@@ -29,6 +29,8 @@ class Case:
     options: tuple[str, ...] = ()
 
 
+NAN = {"name": "sgd", "momentum": float("nan")}
+
 REFUSED = [
     Case("unknown key", ("'micro_batch'", "= 2", "did you mean 'micro_batches'"), {"micro_batch": 2}),
     Case("wrong type", ("steps", "'ten'", "whole number"), {"steps": "ten"}),
@@ -74,6 +76,49 @@ REFUSED = [
         ("cross_entropy", "float32[4]", "whole numbers"),
         {"data": "hostile.py:Numbers"},
     ),
+    Case(
+        "a forward that writes into its weight",
+        ("'blocks.1.1'", "writes into its own parameter", "keep what forward changes in a buffer"),
+        {"space": "hostile.py:Decays"},
+    ),
+    Case(
+        "a forward that clamps its weight",
+        ("'blocks.1.1'", "writes into its own parameter", "self.weight.clamp"),
+        {"space": "hostile.py:Clamps"},
+    ),
+    Case(
+        "state kept in Python",
+        ("'blocks.1.1'", "another output when it is run again", "register_buffer", "allow_nondeterministic = true"),
+        {"space": "hostile.py:Counts"},
+    ),
+    Case(
+        "a generator of its own",
+        ("'blocks.1.1'", "generator of its own", "torch.randn"),
+        {"space": "hostile.py:OwnDraws"},
+    ),
+    Case("a layer without a size", ("LazyLinear", "nn.Linear(8, 4)"), {"space": "hostile.py:Lazy"}),
+    Case(
+        "a loss that is cut off",
+        ("does not depend on what the network gives", "detach()"),
+        {"loss": "hostile.py:cut_off"},
+    ),
+    Case(
+        "data that changes its samples",
+        ("another batch 0 when it is loaded again", "return copies"),
+        {"data": "hostile.py:Wears"},
+    ),
+    Case(
+        "data of varying length",
+        ("do not make a batch", "equal size", "collate(samples)"),
+        {"data": "hostile.py:Ragged"},
+    ),
+    Case("an infinite rate", ("lr must be a number >= 0", "inf"), {"lr": float("inf")}),
+    Case(
+        "an infinite argument",
+        ("optimizer must hold finite numbers", "nan"),
+        {"optimizer": {"name": "sgd", "momentum": float("nan")}},
+    ),
+    Case("user code that exits", ("hostile.py:", "sys.exit(0)", "raise an error"), {"space": "hostile.py:Exits"}),
     Case("more workers than blocks", ("--workers 9", "only 4 blocks", "at most 4"), options=("--workers", "9")),
     Case("no workers", ("--workers", "at least 1", "0"), options=("--workers", "0")),
     Case(
@@ -280,3 +325,73 @@ def test_full_disk(tmp_path: Path) -> None:
     assert is_free(tmp_path / "out")
     rest = sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume", "--workers", "2")
     assert rest.exit == 0, rest.err
+
+
+# -- what breaks later
+
+
+def test_bad_data_in_mid_training_keeps_what_was_trained(tmp_path: Path) -> None:
+    """Was removed with its folder, because the error is one of bad input."""
+    write_recipe(tmp_path, data="hostile.py:BreaksLater", steps=40, checkpoint={"every": 50})
+    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--workers", "2")
+    done.refused(2, "data: sample ", "hostile.py:", "LookupError", "stopped after", "lower [checkpoint] every")
+    assert (tmp_path / "out" / "losses.jsonl").stat().st_size
+    for more in ((), ("--workers", "2", "--loaders", "1")):
+        write_recipe(tmp_path, data="hostile.py:BreaksLater", steps=40, checkpoint={"every": 5})
+        out = f"out{len(more)}"
+        done = sennit(tmp_path, "train", "r.toml", "--out", out, *more)
+        done.refused(2, "data: sample ", "hostile.py:", "LookupError", "the last checkpoint is", "--resume")
+
+
+def test_code_that_changes_between_train_and_resume(tmp_path: Path) -> None:
+    write_recipe(tmp_path, steps=10, checkpoint={"every": 5})
+    code = (tmp_path / "hostile.py").read_text()
+    assert sennit(tmp_path, "train", "r.toml", "--out", "out", "--steps", "5").exit == 0
+    (tmp_path / "hostile.py").write_text(
+        code.replace("return self.head(self.blocks(x))", "return -self.head(self.blocks(x))")
+    )
+    resumed = sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume")
+    resumed.refused(2, "space = 'hostile.py:Net'", "the code has changed since the checkpoint at subnet 5", "--out")
+    (tmp_path / "hostile.py").write_text(code.replace("Linear(8, 4)", "Linear(8, 5)"))
+    searched = sennit(tmp_path, "search", "out", "--budget", "2")
+    searched.refused(2, "head.", "has shape [5", "had [4", "Put the old space back")
+    (tmp_path / "hostile.py").write_text("# a comment is no change\n" + code)
+    assert sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").exit == 0
+
+
+@pytest.mark.parametrize("engine", ["plain", "pipeline"])
+def test_json_is_alone_on_stdout_whatever_user_code_prints(tmp_path: Path, engine: str) -> None:
+    write_recipe(tmp_path, space="hostile.py:Chatty")
+    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--steps", "3", "--engine", engine, "--json")
+    assert json.loads(done.out)["steps"] == 3
+    assert "hello" in done.err
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+@pytest.mark.parametrize("content", ["{}", '{"recipe": 3, "steps": "x"}'])
+def test_files_of_a_run_without_what_they_must_hold(tmp_path: Path, name: str, content: str) -> None:
+    write_recipe(tmp_path, steps=4)
+    assert sennit(tmp_path, "train", "r.toml", "--out", "out").exit == 0
+    (tmp_path / "out" / name).write_text(content)
+    for command in ("report", "verify"):
+        sennit(tmp_path, command, "out").refused(2, f"{name} is damaged", "should have")
+
+
+@pytest.mark.parametrize("plan", ['"blocks": 7, "cuts": [[1]]', '"cuts": [[1.5]]', '"cuts": [[true]]', '"cuts": 3'])
+def test_plans_of_another_form(tmp_path: Path, plan: str) -> None:
+    write_recipe(tmp_path)
+    (tmp_path / "plan.json").write_text(f'{{"format": "sennit.cuts/1", {plan}}}')
+    done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--workers", "2", "--plan", "plan.json")
+    done.refused(2, "plan.json", "must be a list of")
+    assert not (tmp_path / "out").exists()
+
+
+def test_many_interrupts_in_a_row(tmp_path: Path) -> None:
+    write_recipe(tmp_path, steps=4000, checkpoint={"every": 10})
+    running = Running(tmp_path, "train", "r.toml", "--out", "out", "--workers", "2")
+    running.until(lambda: subnets(tmp_path / "out") > 20)
+    for _ in range(6):
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    done = running.wait()
+    assert done.exit == 130 and "Traceback" not in done.err

@@ -11,21 +11,22 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from sennit.commands.arguments import read_arguments
 from sennit.commands.failure import failure_of
 from sennit.commands.output import Output
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, results: TextIO | None = None) -> int:
     """Run one command. Returns the exit code; an error that is ours is raised on, for its traceback.
 
     Args:
         arguments: without the program's name; those of the process if left out.
+        results: where JSON goes; stdout if left out.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    out = Output(json="--json" in given)
+    out = Output(json="--json" in given, results=results)
     signal.signal(signal.SIGTERM, _terminated)
     try:
         return read_arguments(given, out).run(out)
@@ -44,9 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry() -> None:
     """The program `sennit`: runs `main`, and ends without taking the interpreter apart, which takes torch seconds."""
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    results: TextIO | None = None
+    if "--json" in sys.argv:  # what user code prints must not get in between
+        results = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+    try:
+        code = main(results=results)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except KeyboardInterrupt:  # once more, between the lines
+        code = 130
     os._exit(code)
 
 

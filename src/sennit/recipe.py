@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -118,8 +119,11 @@ class Recipe:
             raise RecipeError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if self.sync not in SYNCS:
             raise RecipeError(f"sync must be one of {', '.join(SYNCS)}, got {self.sync!r}")
-        if not isinstance(self.lr, LrSchedule) and not (isinstance(self.lr, int | float) and self.lr >= 0):
+        if not isinstance(self.lr, LrSchedule) and not (isinstance(self.lr, int | float) and 0 <= self.lr < math.inf):
             raise RecipeError(f"lr must be a number >= 0 or a schedule, got {self.lr!r}")
+        for key in ("optimizer", "space_args", "data_args"):
+            if (found := _not_finite(getattr(self, key))) is not None:
+                raise RecipeError(f"{key} must hold finite numbers, got {found}")
         if self.checkpoint.every < 1 or self.checkpoint.keep < 1:
             raise RecipeError(f"checkpoint: every >= 1 and keep >= 1 must hold, got {self.checkpoint}")
         if self.evaluate.every < 0 or self.evaluate.samples < 1:
@@ -193,6 +197,14 @@ class Recipe:
     def loss(self, output: Any, target: Any, task: Task, micro_batch: int) -> Tensor:
         """Share of micro-batch `micro_batch` in the batch's mean loss, a scalar to call `backward()` on."""
         return self.built.loss(output, target, task, micro_batch)
+
+
+def _not_finite(tree: Any) -> float | None:
+    """The first number in a nest that is infinite or NaN."""
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return tree
+    below = list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else []
+    return next((found for item in below if (found := _not_finite(item)) is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)

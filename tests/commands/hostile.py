@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -166,3 +167,118 @@ def nan_from_30(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
 def learner(space: sn.ModelSpace, seed: int) -> Iterator[dict[str, Any]]:
     while True:
         yield {"blocks.0": 0, "blocks.1": 1}
+
+
+class _Decaying(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data.mul_(0.99)
+        return super().forward(x)
+
+
+class Decays(Net):
+    def __init__(self) -> None:
+        super().__init__(_Decaying(8, 8))
+
+
+class _Clamping(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.clamp_(-1, 1)
+        return super().forward(x)
+
+
+class Clamps(Net):
+    def __init__(self) -> None:
+        super().__init__(_Clamping(8, 8))
+
+
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * (1 + 0.01 * self.calls)
+
+
+class Counts(Net):
+    def __init__(self) -> None:
+        super().__init__(_Counting())
+
+
+class _Drawing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = np.random.default_rng(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + float(self.generator.random())
+
+
+class OwnDraws(Net):
+    def __init__(self) -> None:
+        super().__init__(_Drawing())
+
+
+class Lazy(Net):
+    def __init__(self) -> None:
+        super().__init__(nn.LazyLinear(8))
+
+
+class _Exiting(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(0)
+
+
+class Exits(Net):
+    def __init__(self) -> None:
+        super().__init__(_Exiting())
+
+
+class _Chatting(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        print("hello")
+        return x * 2
+
+
+class Chatty(Net):
+    def __init__(self) -> None:
+        super().__init__(_Chatting())
+
+
+def cut_off(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
+    return nn.functional.cross_entropy(output.detach(), target, reduction="sum"), len(target)
+
+
+class Wears(Points):
+    """Changes a sample whenever it is read."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        x *= 0.9
+        return x, y
+
+
+class Ragged(Points):
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return x[: 8 - index % 2], y
+
+
+class BreaksLater(Points):
+    """One sample cannot be read; subnet 12 is the first to want it."""
+
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.bad:
+            raise LookupError("has gone")
+        return super().__getitem__(index % super().__len__())
+
+    @property
+    def bad(self) -> int:
+        from sennit.data.order import batch_indices
+
+        return batch_indices(0, 12, 8, len(self))[3]

@@ -6,7 +6,7 @@ import json as jsonlib
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -22,13 +22,14 @@ class Output:
 
     Args:
         json: results are one JSON object, errors too.
+        results: where that object goes; stdout if left out.
 
     Attributes:
         people: stderr.
     """
 
-    def __init__(self, json: bool) -> None:
-        self.json = json
+    def __init__(self, json: bool, results: TextIO | None = None) -> None:
+        self.json, self._json_to = json, results
         self.people = _console(stderr=True)
         self._results = _console(stderr=False)
 
@@ -39,8 +40,9 @@ class Output:
     def result(self, content: Mapping[str, Any], *shown: RenderableType) -> None:
         """What the command has found: `content` as JSON, or `shown`."""
         if self.json:
-            sys.stdout.write(jsonlib.dumps(_safe(content)) + "\n")
-            sys.stdout.flush()
+            to = self._json_to or sys.stdout
+            to.write(jsonlib.dumps(_safe(content)) + "\n")
+            to.flush()
             return
         for part in shown:
             if isinstance(part, str):

@@ -42,12 +42,11 @@ class Recorded:
         from sennit.runtime.runfolder import RunFolder
 
         folder = RunFolder.open(path)
-        has_result = (folder.path / "result.json").is_file()
         lines = list(_lines(folder.losses))
         return Recorded(
             folder.path,
-            folder.read_json("run.json"),
-            folder.read_json("result.json") if has_result else None,
+            folder.read_run(),
+            folder.read_result(),
             [line for line in lines if "loss" in line],
             [{**line["evaluation"], "seq_id": line["seq_id"]} for line in lines if "evaluation" in line],
         )

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from sennit.data.order import KeyedBatches
-from sennit.errors import RunError
+from sennit.errors import RunError, UserError
 
 PR_SET_PDEATHSIG = 1
 _DIED = re.compile(r"DataLoader worker \(pid.*(exited unexpectedly|is killed by signal)")
@@ -112,7 +112,9 @@ class BatchSource:
             return next(self.stream)
         except (ConnectionError, EOFError) as error:
             raise RunError(_GONE.format(error)) from error
-        except RuntimeError as error:  # errors of the data set pass
+        except UserError as error:  # torch puts a whole traceback before the message
+            raise UserError(str(error).rpartition("sennit.errors.UserError: ")[2].strip()) from error
+        except RuntimeError as error:
             told = loader_death(error)
             if told is None:
                 raise

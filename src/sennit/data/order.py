@@ -6,6 +6,7 @@ every batch has `batch_size` samples and each sample comes once in an epoch.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -69,9 +70,35 @@ class KeyedBatches(torch.utils.data.Dataset[Any]):
             samples: list[Any] = []
             for position, index in enumerate(self.indices(seq_id)):
                 seed_generators(key_for(self.seed, "sample", seq_id, position, index))
-                samples.append(self.dataset[index])
+                samples.append(self._sample(seq_id, index))
             seed_generators(key_for(self.seed, "collate", seq_id))
-            batch = self.collate(samples)
+            batch = self._collated(seq_id, samples)
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise UserError(f"a batch must be a pair (x, y), the data set's collate returned {type(batch).__name__}")
         return batch[0], batch[1]
+
+    def _sample(self, seq_id: int, index: int) -> Any:
+        try:
+            return self.dataset[index]
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"data: sample {index}, for the batch of subnet {seq_id}: {_told(error)}") from error
+
+    def _collated(self, seq_id: int, samples: list[Any]) -> Any:
+        try:
+            return self.collate(samples)
+        except UserError:
+            raise
+        except Exception as error:
+            hint = "; give the data set a method collate(samples)" if self.collate is default_collate else ""
+            raise UserError(
+                f"data: the samples for the batch of subnet {seq_id} do not make a batch: {_told(error)}{hint}"
+            ) from error
+
+
+def _told(error: Exception) -> str:
+    """An error of the data set's, with the line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first[:300]} ({frame.filename}:{frame.lineno} in {frame.name})"

@@ -17,18 +17,18 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sennit.errors import RunError, UserError
 from sennit.explore.evaluate import DEFAULT, Evaluation, Evaluator, as_space
 from sennit.explore.frozen import FrozenNetwork
 from sennit.explore.traced import Traced, load, save, trace
-from sennit.program.template import leaves
 from sennit.space.choice import Arch
+from sennit.supernet.bits import same_bits
 from sennit.supernet.hashes import hash_tensors, model_tensors
 
 if TYPE_CHECKING:
@@ -177,18 +177,6 @@ def _compare_metrics(one: Mapping[str, float], measured: Mapping[str, float], ho
 
 def _equal(one: float, two: float | None) -> bool:
     return one == two or (one != one and two is not None and two != two)
-
-
-def same_bits(one: Any, two: Any) -> bool:
-    """Whether two nests of tensors have the same dtypes, shapes and bytes."""
-    a, b = ([leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)] for tree in (one, two))
-    if [(t.dtype, t.shape) for t in a] != [(t.dtype, t.shape) for t in b]:
-        return False
-    return all(torch.equal(_bytes(p), _bytes(q)) for p, q in zip(a, b, strict=True) if p.numel())
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _how_to_load(recipe: Recipe) -> list[str]:

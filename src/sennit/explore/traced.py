@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,7 +83,9 @@ def save(program: ExportedProgram, path: Path) -> None:
             for node in module.graph.nodes:
                 node.meta.pop("stack_trace", None)
     program._example_inputs = None
-    torch.export.save(program, path)
+    held = io.BytesIO()  # torch's own writer ends the process where the disk is full
+    torch.export.save(program, held)
+    path.write_bytes(held.getbuffer())
 
 
 def load(path: Path) -> nn.Module:

@@ -112,14 +112,25 @@ def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
     table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
     if table.get("format") != FORMAT or not table.get("cuts"):
         raise UserError(f'the plan {path} must be JSON with "format": "{FORMAT}" and a non-empty list "cuts"')
-    named = table.get("blocks")
+    named: Any = table.get("blocks")
+    if named is not None and not isinstance(named, list):
+        raise UserError(f"{path}: blocks must be a list of names, got {named!r:.80}")
+    named = cast("list[str] | None", named)
     if named is not None and list(named) != list(blocks):
         raise UserError(
             f"the plan {path} was made for {len(named)} blocks, the space has {len(blocks)}: {blocks[:8]}..."
         )
+    cuts: Any = table["cuts"]
+    if not _rows_of_integers(cuts):
+        raise UserError(f"{path}: cuts must be a list of lists of integers, got {cuts!r:.80}")
     try:
-        return CutsPlan(blocks, table["cuts"], workers)
+        return CutsPlan(blocks, cuts, workers)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    except TypeError as error:
-        raise UserError(f"{path}: cuts must be a list of lists of integers") from error
+
+
+def _rows_of_integers(cuts: Any) -> bool:
+    if not isinstance(cuts, list):
+        return False
+    rows = cast("list[Any]", cuts)
+    return all(isinstance(row, list) and {type(n) for n in cast("list[Any]", row)} <= {int} for row in rows)

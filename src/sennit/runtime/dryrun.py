@@ -23,6 +23,7 @@ from sennit.program.template import leaves, map_tree
 from sennit.runtime.usercode import place_in_user_code
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names, unique_tensors
+from sennit.supernet.bits import same_bits
 from sennit.supernet.build import Built
 from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.keys import generators_restored
@@ -36,6 +37,16 @@ ROWS = 2
 NO_KERNEL = """step {name!r} ({call}, {where}) uses an operator without a deterministic kernel on {device}:
   {reason}
 Replace it, or set allow_nondeterministic = true in the recipe; such a run is not comparable with any other."""
+
+
+WRITES = """{where}: step {name!r} ({call}) writes into its own parameter {parameter!r} in forward.
+Only the optimizer may change a parameter, once per subnet, or the result would depend on who runs which step. Compute a
+changed copy instead (w = self.weight.clamp(-1, 1)), or keep what forward changes in a buffer."""
+
+OWN_STATE = """{where}: step {name!r} ({call}) gives another output when it is run again on the same input and key.
+It keeps state in Python, or draws from a generator of its own; workers are other processes, which would not see it.
+Keep state in buffers (register_buffer) and draw with torch's own functions (torch.randn, nn.Dropout), which are keyed;
+or set allow_nondeterministic = true in the recipe; such a run is not comparable with any other."""
 
 
 def names_nondeterminism(error: BaseException) -> bool:
@@ -79,12 +90,7 @@ def _run(
     x = map_tree(lambda t: t[:ROWS].to(device) if isinstance(t, Tensor) and t.dim() else t, x)
     inputs = bind_inputs(program, *as_call(x))
     made: dict[int, Any] = {}
-    slots: dict[str, Tensor] = {}
-
-    def slot(name: str) -> Tensor:
-        if name not in slots:
-            slots[name] = fill(name)
-        return slots[name]
+    slots = _Slots(fill)
 
     for run in cut(program, range(len(program.steps))):
         (step,) = run.steps
@@ -96,10 +102,20 @@ def _run(
         wanted = dict(inputs) if run.reads_input else {}
         try:
             # the loss is left out: run it as a plain step that ends the program
+            slots.begin()
             out, ctx = executor.forward(
-                program, _without_loss(run), slot, arrivals, wanted, context, None, lambda step: None
+                program, _without_loss(run), slots, arrivals, wanted, context, None, lambda step: None
             )
             executor.backward(ctx, {v: [torch.ones_like(root)] for v, root in ctx.roots.items()})
+            slots.refuse_written(step)
+            slots.take_back()
+            again, _ = executor.forward(
+                program, _without_loss(run), slots, arrivals, wanted, context, None, lambda step: None
+            )
+            if not same_bits(list(out.values()), list(again.values())):
+                raise UserError(OWN_STATE.format(name=step.name, call=step.call, where=step.where))
+        except UserError:
+            raise
         except Exception as error:
             if not names_nondeterminism(error):
                 raise _failed(step, dict(inputs) if run.reads_input else {}, error) from error
@@ -111,6 +127,43 @@ def _run(
             ) from error  # fmt: skip
         made.update(out)
         seen[step.name] = {v: Spec.of(t) for v, t in out.items() if isinstance(t, Tensor)}
+
+
+class _Slots:
+    """Memory for what steps read, and what it held before a step."""
+
+    def __init__(self, fill: Callable[[str], Tensor]) -> None:
+        self.fill = fill
+        self.made: dict[str, Tensor] = {}
+        self.before: dict[str, Tensor] = {}
+        self.writes: dict[str, int] = {}
+        """torch's count of writes in place, which `.data` evades; bytes tell of those."""
+
+    def begin(self) -> None:
+        self.before.clear()
+
+    def __call__(self, name: str) -> Tensor:
+        if name not in self.made:
+            self.made[name] = self.fill(name)
+        tensor = self.made[name]
+        if name not in self.before:
+            self.before[name] = tensor.detach().clone()
+            self.writes[name] = tensor._version
+        return tensor
+
+    def refuse_written(self, step: Step) -> None:
+        """Raise if the step has changed a parameter."""
+        for name, held in self.before.items():
+            tensor = self.made[name]
+            if not isinstance(tensor, nn.Parameter):
+                continue
+            if tensor._version != self.writes[name] or not same_bits(tensor, held):
+                raise UserError(WRITES.format(where=step.where, name=step.name, call=step.call, parameter=name))
+
+    def take_back(self) -> None:
+        """Undo what the step wrote into buffers."""
+        for name, held in self.before.items():
+            self.made[name].data.copy_(held)
 
 
 def _loss(
@@ -132,8 +185,12 @@ def _loss(
         apart = map_tree(lambda t: t.detach().requires_grad_() if t.is_floating_point() else t, output)
         with step_context(context):
             value = built.loss_of(apart, y, count_terms(built.loss_function, [y], apart), 0)
-        if value.requires_grad:
-            value.backward()
+        if not value.requires_grad:
+            raise UserError(
+                f"the loss {built.recipe.loss_name!r} does not depend on what the network gives, so nothing would be "
+                "trained; leave out detach(), item() and no_grad() there"
+            )
+        value.backward()
         return value
 
     try:

@@ -33,6 +33,24 @@ class LoadedRun:
         """The trained supernet, with gradients that waited under `delayed:K` applied."""
         return model_of(self.recipe, self.state.weights, self.state.optimizer, self.state.seq_id)
 
+    def refuse_other_space(self) -> None:
+        """Refuse if the space has other parameters and buffers than those that were trained.
+
+        Raises:
+            UserError: names the first that differs.
+        """
+        built, held = self.recipe.built, self.state.weights
+        for name, tensor in unique_tensors(built.skeleton).items():
+            was = tuple(held[name].shape) if name in held else None
+            if was != tuple(tensor.shape):
+                now = f"has shape {list(tensor.shape)}"
+                then = "did not exist" if was is None else f"had {list(was)}"
+                changed = ", ".join(built.changed_sources(self.state.state.get("sources", {})))
+                raise UserError(
+                    f"{self.folder.path}: {name} {now} and {then} when it was trained{'; ' if changed else ''}"
+                    f"{changed}{' has other code now' if changed else ''}. Put the old space back to use this run"
+                )
+
 
 def load_run(path: Path | str) -> LoadedRun:
     """Open a run folder for reading.
@@ -42,12 +60,14 @@ def load_run(path: Path | str) -> LoadedRun:
         CheckpointError: its newest checkpoint is damaged.
     """
     folder = RunFolder.open(path)
-    run = folder.read_json("run.json")
+    run = folder.read_run()
     recipe = Recipe.from_dict(run["recipe"], run["base"], str(folder.path / "run.json"))
     state = checkpoint.newest(folder.checkpoints, recipe.identity(), recipe.to_dict())
     if state is None:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first, or lower [checkpoint] every")
-    return LoadedRun(folder, recipe, run, state)
+    loaded = LoadedRun(folder, recipe, run, state)
+    loaded.refuse_other_space()
+    return loaded
 
 
 def model_of(recipe: Recipe, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], done: int) -> ModelSpace:

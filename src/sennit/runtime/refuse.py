@@ -13,6 +13,7 @@ from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
 from sennit.runtime.request import Request
 from sennit.runtime.runfolder import refuse_existing
+from sennit.supernet.bits import same_bits
 
 
 def check(request: Request) -> None:
@@ -31,6 +32,13 @@ def check(request: Request) -> None:
         raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
     built.loss_function  # noqa: B018 - found now, not at the first step
     built.example  # noqa: B018
+    if not recipe.allow_nondeterministic and not same_bits(built.batches[0], built.batches[0]):
+        raise UserError(
+            f"data = {recipe.data!r} gives another batch 0 when it is loaded again: it keeps state, changes its "
+            "samples, or draws from a generator of its own, so the batch would depend on the process that loads it. "
+            "Draw with torch, random or numpy's global functions, which are keyed by sample, and return copies; or set "
+            "allow_nondeterministic = true"
+        )
     built.covering  # noqa: B018
     built.always  # noqa: B018
     sampler = built.sampler()

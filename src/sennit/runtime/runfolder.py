@@ -29,6 +29,11 @@ from sennit.runtime.fingerprint import fingerprint as fingerprint
 
 EXISTS = "--out {} exists already; add --resume to go on with that run, or name another folder"
 LOCK = "lock"
+RUN_KEYS: dict[str, type] = {
+    "recipe": dict, "base": str, "placement": dict, "engine": str, "fingerprint": dict, "steps": int, "identity": str
+}  # fmt: skip
+RESULT_KEYS: dict[str, type] = {"steps": int, "weights_sha256": str, "optimizer_sha256": str, "losses_sha256": str}
+"""What must be in the files of a run."""
 RUNS = Path("runs")
 """Where runs go that were given no folder."""
 
@@ -131,6 +136,24 @@ class RunFolder:
             raise UserError(f"{path} must hold a JSON object, got {content!r:.80}")
         return content
 
+    def read_run(self) -> dict[str, Any]:
+        """`run.json`, with all that other commands need of it.
+
+        Raises:
+            UserError: it is missing, damaged, or lacks something.
+        """
+        return _with(self.path / "run.json", self.read_json("run.json"), RUN_KEYS)
+
+    def read_result(self) -> dict[str, Any] | None:
+        """`result.json`, or None if the run has not ended well yet.
+
+        Raises:
+            UserError: it is damaged, or lacks something.
+        """
+        if not (self.path / "result.json").is_file():
+            return None
+        return _with(self.path / "result.json", self.read_json("result.json"), RESULT_KEYS)
+
     def handles(self) -> list[int]:
         """Open files that a forked process must close, so that the lock ends with this process."""
         return [] if self._lock is None else [self._lock]
@@ -160,6 +183,14 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _with(path: Path, content: dict[str, Any], keys: Mapping[str, type]) -> dict[str, Any]:
+    for key, kind in keys.items():
+        if not isinstance(content.get(key), kind):
+            there = f"{key} = {content[key]!r:.60}" if key in content else f"no {key!r}"
+            raise UserError(f"{path} is damaged: it has {there}, and should have {key!r} of type {kind.__name__}")
+    return content
 
 
 class LossLog:

@@ -80,6 +80,11 @@ class _Run:
             raise UserError(
                 f"{self.folder.path} has {found.seq_id} finished subnets, more than --steps {self.end}; ask for more"
             )
+        if changed := self.recipe.built.changed_sources(found.state.get("sources", {})):
+            raise UserError(
+                f"{', '.join(changed)}: the code has changed since the checkpoint at subnet {found.seq_id}, so going "
+                "on would give what no one run gives. Put the old code back, or start a new run with another --out"
+            )
         self.folder.rewind(found.state["lengths"])
         return found.seq_id, State(found.weights, found.optimizer, found.state["versions"])
 
@@ -144,6 +149,10 @@ class _Run:
                 raise self.after_nan(engine, error) from error
             except RunError as error:
                 raise RunError(f"{error}\n{self.kept()}") from error
+            except UserError as error:
+                if not self.losses:
+                    raise
+                raise UserError(f"{error}\nstopped after {len(self.losses)} subnets; {self.kept()}") from error
             done = segment.limit
             self.seconds += segment.seconds
             self.probe(engine, done)
@@ -189,7 +198,7 @@ class _Run:
         lengths = {"losses.jsonl": self.log.sync(), "access.jsonl": _size(self.folder.access)}
         state = {
             "identity": self.identity, "recipe": self.plain_recipe, "versions": engine.versions(), "lengths": lengths,
-            "fingerprint": self.fingerprint, "losses": self.losses,
+            "fingerprint": self.fingerprint, "losses": self.losses, "sources": self.recipe.built.sources,
         }  # fmt: skip
         checkpoint.write(
             self.folder.checkpoints,
@@ -293,7 +302,8 @@ def _size(path: Path) -> int:
 
 def _remove_if_new(folder: RunFolder) -> None:
     """A run that was refused leaves no folder behind."""
-    if folder.resumed or checkpoint.folders(folder.checkpoints):
+    trained = folder.losses.exists() and folder.losses.stat().st_size > 0
+    if folder.resumed or trained or checkpoint.folders(folder.checkpoints):
         return
     for path in folder.path.iterdir():
         if path.is_file():

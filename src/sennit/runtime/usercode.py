@@ -55,6 +55,9 @@ def blaming(kind: type[UserError | RunError], doing: str) -> Iterator[None]:
         yield
     except (UserError, RunError):
         raise
+    except SystemExit as error:
+        where = place_in_user_code(error) or "code of the recipe"
+        raise kind(f"{where} called sys.exit({error.code!r}) {doing}; raise an error instead") from error
     except Exception as error:
         place = place_in_user_code(error)
         if place is None:

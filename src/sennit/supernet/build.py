@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from sennit.data.order import KeyedBatches
 from sennit.errors import RecipeError, SpaceError
@@ -29,7 +30,7 @@ from sennit.supernet.edge import enter
 from sennit.supernet.keys import name_key
 from sennit.supernet.loss import LOSSES, LossFunction, count_terms, share_of_loss
 from sennit.supernet.optim import DelayedStep, make_optimizer
-from sennit.supernet.resolve import is_file_name, resolve
+from sennit.supernet.resolve import code_hash, is_file_name, resolve
 from sennit.supernet.samplers import Fair, Feed, FromFile, Learning, Result, Sampler, Uniform
 from sennit.supernet.sync import CspSync
 from sennit.supernet.task import Task, split_batch
@@ -55,6 +56,19 @@ class Built:
         self.block_s: dict[str, float] = {}
         """Seconds of each block, once measured (`sennit.profile.quick`)."""
 
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """Hash of the code of each file that the recipe names, by the key that names it."""
+        recipe = self.recipe
+        named = {"space": recipe.space, "data": recipe.data, "loss": recipe.loss_name, "sampler": recipe.sampler}
+        return {key: code_hash(text, recipe.base) for key, text in named.items() if is_file_name(text)}
+
+    def changed_sources(self, earlier: Mapping[str, str]) -> list[str]:
+        """Which files, as `key = 'file.py:Name'`, have other code than they had."""
+        recipe = self.recipe
+        named = {"space": recipe.space, "data": recipe.data, "loss": recipe.loss_name, "sampler": recipe.sampler}
+        return [f"{key} = {named[key]!r}" for key, held in self.sources.items() if earlier.get(key, held) != held]
+
     # -- space and programs
 
     @cached_property
@@ -71,6 +85,12 @@ class Built:
         if not isinstance(space, ModelSpace):
             raise SpaceError(f"space = {self.recipe.space!r} must be a sennit.ModelSpace, got a {type(space).__name__}")
         for module in space.modules():
+            held = (*module._parameters.values(), *module._buffers.values())
+            if any(is_lazy(tensor) for tensor in held if tensor is not None):
+                raise SpaceError(
+                    f"{type(module).__name__} has a parameter whose shape is not known before the first forward; give "
+                    "the sizes, as in nn.Linear(8, 4) in place of nn.LazyLinear(4)"
+                )
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
                 raise SpaceError("sparse=True is not supported: a sparse gradient has no fixed order; leave it out")
         return space
@@ -191,7 +211,9 @@ class Built:
     def loss(self, output: Any, target: Any, task: Task, micro_batch: int) -> Tensor:
         if task.counts is None:
             task.counts = count_terms(self.loss_function, [y for _, y in task.micro_batches], output)
-        return self.loss_of(output, target, task.counts, micro_batch)
+        loss = self.loss_of(output, target, task.counts, micro_batch)
+        # a subnet whose layers are all frozen or without weights trains nothing: then backward() has nothing to do
+        return loss if loss.requires_grad else loss.detach().requires_grad_()
 
     def loss_of(self, output: Any, target: Any, counts: list[int], micro_batch: int) -> Tensor:
         """The loss as a step: the output enters through Edges, draws are keyed."""

@@ -26,7 +26,7 @@ class LrSchedule:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.base >= 0 or self.warmup < 0 or not self.final >= 0:
+        if not 0 <= self.base < math.inf or self.warmup < 0 or not 0 <= self.final < math.inf:
             raise RecipeError(
                 f"lr: base >= 0, warmup >= 0 and final >= 0 must hold, got base={self.base}, "
                 f"warmup={self.warmup}, final={self.final}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import importlib.util
@@ -41,6 +42,12 @@ def resolve(text: str, base: str, key: str, builtin: Iterable[str]) -> Any:
         hint = f"did you mean {close[0]!r}? It defines" if close else "it defines"
         raise RecipeError(f"{key} = {text!r}: {path} has no {name!r}; {hint} {', '.join(own[:20]) or 'nothing'}")
     return getattr(module, name)
+
+
+def code_hash(text: str, base: str) -> str:
+    """SHA-256 of the code in the file that `file.py:Name` names: comments and layout do not count."""
+    path = (Path(base) / text.rpartition(":")[0]).resolve()
+    return hashlib.sha256(ast.dump(ast.parse(path.read_bytes())).encode()).hexdigest()
 
 
 def _load(path: Path, key: str) -> Any:
