@@ -111,6 +111,19 @@ class Sink(sn.ModelSpace):
         return F.linear(pooled, self.embed.weight), pooled * features
 
 
+class Fixed(sn.ModelSpace):
+    """Its only weights are shared by all subnets."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCAB, width)
+        self.first = sn.LayerChoice([nn.Tanh(), nn.Identity()])
+
+    def forward(self, ids: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = self.first(self.embed(ids)).mean(1)
+        return F.linear(pooled, self.embed.weight), pooled * features
+
+
 class Swap(nn.Module):
     """A second candidate for `pair`; reads one input twice, has no parameters."""
 

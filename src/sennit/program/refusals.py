@@ -4,7 +4,8 @@ NO_DATA = """{where}: `{call}` needs the numbers inside a tensor, which differ f
 of this arch would not be fixed. Write it so that tensors decide:
     wrong:  if x.sum() > 0: x = x * 2
     right:  x = torch.where(x.sum() > 0, x * 2, x)
-or put the code into a module of its own without choices inside: such a module is one step and may do as it likes."""
+or put the code into a module of its own without choices inside: such a module is one step, and its forward may ask
+and branch as it likes."""
 
 FOREIGN = """{where}: `{call}` uses a tensor of shape {shape} that is neither an input, nor a parameter or buffer of the
 model, nor computed from these. Register it, so that every worker has it:
