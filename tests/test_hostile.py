@@ -98,6 +98,11 @@ REFUSED = [
     ),
     Case("a layer without a size", ("LazyLinear", "nn.Linear(8, 4)"), {"space": "hostile.py:Lazy"}),
     Case(
+        "nothing to train",
+        ("nothing would be trained", "shared = 'frozen'", "shared = 'strict'"),
+        {"space": "hostile.py:AllShared", "shared": "frozen"},
+    ),
+    Case(
         "a loss that is cut off",
         ("does not depend on what the network gives", "detach()"),
         {"loss": "hostile.py:cut_off"},

@@ -221,6 +221,16 @@ class OwnDraws(Net):
         super().__init__(_Drawing())
 
 
+class AllShared(sn.ModelSpace):
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice = sn.LayerChoice([nn.Tanh(), nn.Identity()])
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.choice(x))
+
+
 class Lazy(Net):
     def __init__(self) -> None:
         super().__init__(nn.LazyLinear(8))

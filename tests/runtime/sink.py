@@ -112,12 +112,12 @@ class Sink(sn.ModelSpace):
 
 
 class Fixed(sn.ModelSpace):
-    """Its only weights are shared by all subnets."""
+    """Two of its three networks have no weights but those that all subnets share."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCAB, width)
-        self.first = sn.LayerChoice([nn.Tanh(), nn.Identity()])
+        self.first = sn.LayerChoice([nn.Tanh(), nn.Identity(), nn.Linear(width, width)])
 
     def forward(self, ids: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         pooled = self.first(self.embed(ids)).mean(1)

@@ -41,6 +41,13 @@ def check(request: Request) -> None:
         )
     built.covering  # noqa: B018
     built.always  # noqa: B018
+    if not built.trained:
+        why = (
+            "every layer is always shared, and shared = 'frozen'" if recipe.sharing.kind == "frozen" else "no parameter"
+        )
+        raise UserError(
+            f"nothing would be trained: {why}; set shared = 'strict', or give the space layers with weights"
+        )
     sampler = built.sampler()
     if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
         raise UserError(

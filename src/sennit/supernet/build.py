@@ -148,6 +148,13 @@ class Built:
         names = self.always[0] | self.always[1]
         return frozenset(n for group in names for n in self.groups.by_name[group].names)
 
+    @property
+    def trained(self) -> list[str]:
+        """Names of the parameters that a step may change."""
+        tensors = unique_tensors(self.recordings.skeleton)
+        parameters = {n for n, t in tensors.items() if isinstance(t, nn.Parameter) and t.requires_grad}
+        return sorted(parameters - self.frozen_names)
+
     def sync(self) -> CspSync:
         return CspSync(self.always[0], self.recipe.sharing)
 
