@@ -141,7 +141,7 @@ def test_evaluation_during_training_leaves_the_bits_alone(tmp_path: Path) -> Non
 
 
 def test_subnets_with_nothing_to_train(tmp_path: Path) -> None:
-    """Most have only layers that are shared and frozen. The plain loop called `backward()` on a loss without a graph."""
+    """Most have only shared, frozen layers. The plain loop called `backward()` on a loss without a graph."""
     made = recipe(space="sink.py:Fixed", shared="frozen")
     plain = run(made, tmp_path / "plain", engine="plain")
     assert hashes(run(made, tmp_path / "two", workers=2)) == hashes(plain)

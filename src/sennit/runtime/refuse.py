@@ -42,12 +42,12 @@ def check(request: Request) -> None:
     built.covering  # noqa: B018
     built.always  # noqa: B018
     if not built.trained:
+        frozen = recipe.sharing.kind == "frozen"
         why = (
-            "every layer is always shared, and shared = 'frozen'" if recipe.sharing.kind == "frozen" else "no parameter"
+            "every layer is always shared, and shared = 'frozen'" if frozen else "the space has no trainable parameter"
         )
-        raise UserError(
-            f"nothing would be trained: {why}; set shared = 'strict', or give the space layers with weights"
-        )
+        knob = "set shared = 'strict'" if frozen else "give it layers with weights"
+        raise UserError(f"nothing would be trained: {why}; {knob}")
     sampler = built.sampler()
     if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
         raise UserError(
