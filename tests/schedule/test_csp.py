@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sennit
 from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Task
 from sennit.schedule.ready import Ready
@@ -37,12 +33,3 @@ def test_a_task_is_ready_exactly_when_its_last_event_has_happened(needs: list[se
         seen.update(ready.take())
         assert seen == {task for task, need in tasks.items() if need <= happened}
     assert not ready.missing and not list(ready.awaited())
-
-
-def test_schedules_and_plans_import_no_torch() -> None:
-    root = Path(sennit.__file__).parent
-    for file in [*root.glob("schedule/*.py"), *root.glob("plan/*.py")]:
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.split(".")[0] == "torch" for name in names), file

@@ -9,16 +9,8 @@ import pytest
 import torch
 
 from sennit.supernet.context import StepContext, current, step_context
-from sennit.supernet.keys import (
-    below,
-    generators_restored,
-    key_for,
-    mix,
-    name_key,
-    numpy_generator,
-    seed_generators,
-    seeded,
-)
+from sennit.supernet.generators import generators_restored, seed_generators, seeded
+from sennit.supernet.keys import below, key_for, mix, name_key, numpy_generator
 
 
 def reference_mix(key: int, part: int) -> int:

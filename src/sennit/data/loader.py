@@ -1,8 +1,13 @@
-"""Loading batches ahead, in as many processes as the placement says; the batches do not depend on it."""
+"""Loading batches ahead, in as many processes as the placement says; the batches do not depend on it.
+
+Batches come through pipes, as bytes. torch would pass tensors as files in /dev/shm, which it removes once they are
+open on both sides; a process killed between making one and removing it leaves it there for good.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import pickle
 import re
 import signal
 import warnings
@@ -10,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sennit.data.order import KeyedBatches
 from sennit.errors import RunError, UserError
@@ -38,6 +43,14 @@ def die_with_parent() -> None:
 def _start_loader(_: int) -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker ends its loaders
+
+
+class _Pickled(Dataset[bytes]):
+    def __init__(self, batches: KeyedBatches) -> None:
+        self.batches = batches
+
+    def __getitem__(self, seq_id: int) -> bytes:
+        return pickle.dumps(self.batches[seq_id], protocol=5)  # not torch's own pickler, which shares memory
 
 
 class _From(Sampler[int]):
@@ -101,7 +114,7 @@ class BatchSource:
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             return iter(
                 DataLoader(
-                    self.batches, batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
+                    _Pickled(self.batches), batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
                     prefetch_factor=self.prefetch, worker_init_fn=_start_loader, generator=torch.Generator(),
                 )
             )  # fmt: skip
@@ -109,7 +122,7 @@ class BatchSource:
     def _next(self) -> Any:
         assert self.stream is not None
         try:
-            return next(self.stream)
+            return pickle.loads(next(self.stream))
         except (ConnectionError, EOFError) as error:
             raise RunError(_GONE.format(error)) from error
         except UserError as error:  # torch puts a whole traceback before the message

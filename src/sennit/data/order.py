@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import default_collate
 
 from sennit.errors import UserError
-from sennit.supernet.keys import generators_restored, key_for, numpy_generator, seed_generators
+from sennit.supernet.generators import generators_restored, seed_generators
+from sennit.supernet.keys import key_for, numpy_generator
 
 
 @lru_cache(maxsize=4)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from sennit.supernet.context import set_kernel_flags
-from sennit.supernet.keys import generators_restored, seed_generators
+from sennit.supernet.generators import generators_restored, seed_generators
 from sennit.supernet.task import check_threads
 
 

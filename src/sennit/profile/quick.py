@@ -18,7 +18,7 @@ from sennit.program.step import Program
 from sennit.space.model_space import as_call
 from sennit.supernet.build import Built
 from sennit.supernet.context import StepContext
-from sennit.supernet.keys import generators_restored
+from sennit.supernet.generators import generators_restored
 
 
 def block_order(built: Built) -> list[str]:

@@ -26,7 +26,7 @@ from sennit.space.names import canonical_names, unique_tensors
 from sennit.supernet.bits import same_bits
 from sennit.supernet.build import Built
 from sennit.supernet.context import StepContext, step_context
-from sennit.supernet.keys import generators_restored
+from sennit.supernet.generators import generators_restored
 from sennit.supernet.loss import count_terms
 
 BUDGET_S = {"cpu": 4.0, "cuda": 30.0}

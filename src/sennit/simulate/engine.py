@@ -83,6 +83,9 @@ class Simulation:
         self.watch = watch
         self.flights: dict[int, _Flight] = {}
         self.version: dict[str, int] = {}
+        """Newest version of each group; older ones that `delayed:K` still reads are kept."""
+        self.writers: dict[str, dict[int, bool]] = {}
+        """Per group, subnets in flight that write it, in order, and whether their gradient is there."""
         self.readers: dict[tuple[str, int], list[tuple[int, int]]] = {}
         """(group, version) to the (subnet, run) that wait for it."""
         self.next_id = 0
@@ -159,20 +162,27 @@ class Simulation:
     def release(self, flight: _Flight, y: int, r: int) -> None:
         """All gradients of a run are there: its groups step."""
         for group in flight.pieces[r].groups:
-            for x in self.sync.applies(group, y):
-                self.version[group] = x
-                for z, run in self.readers.pop((group, x), ()):
-                    waiting = self.flights[z]
-                    waiting.closed[run] -= 1
-                    if not waiting.closed[run]:
-                        for j in waiting.held[run]:
-                            self.ready(waiting, Task("F", z, j, run))
-                        waiting.held[run].clear()
+            writers = self.writers[group]
+            writers[y] = True
+            while writers and (first := next(iter(writers.items())))[1]:
+                del writers[first[0]]
+                self.publish(group, first[0])
         flight.open_runs -= 1
         if not flight.open_runs:
             del self.flights[y]
             self.sync.forget(y)
             self.admit()
+
+    def publish(self, group: str, version: int) -> None:
+        """A group has a new version: runs that waited for it alone are open."""
+        self.version[group] = version
+        for z, run in self.readers.pop((group, version), ()):
+            waiting = self.flights[z]
+            waiting.closed[run] -= 1
+            if not waiting.closed[run]:
+                for j in waiting.held[run]:
+                    self.ready(waiting, Task("F", z, j, run))
+                waiting.held[run].clear()
 
     def admit(self) -> None:
         """Let subnets in."""
@@ -188,7 +198,8 @@ class Simulation:
             for r, piece in enumerate(pieces):
                 for group in piece.groups:
                     wanted = self.sync.reads(group, y)
-                    if self.version.get(group, -1) != wanted:
+                    self.writers.setdefault(group, {})[y] = False
+                    if self.version.get(group, -1) < wanted:
                         closed[r] += 1
                         self.readers.setdefault((group, wanted), []).append((y, r))
             n = len(pieces)

@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 from sennit.errors import SpaceError
 from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names
-from sennit.supernet.keys import generators_restored, key_for, name_key, seed_generators
+from sennit.supernet.generators import generators_restored, seed_generators
+from sennit.supernet.keys import key_for, name_key
 
 UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The
 space is built without memory first, so values given in a constructor are lost. Either set it in the module,

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from sennit.supernet.keys import key_for, mix, seed_generators
+from sennit.supernet.generators import seed_generators
+from sennit.supernet.keys import key_for, mix
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 

@@ -4,20 +4,15 @@
 
 Two workers, or one worker twice (recomputation, a retry), that enter the same step for the same subnet and
 micro-batch seed the same generator with the same key. Sampling, data order, augmentation and initialisation
-use keys of their own, so none of them shifts another.
+use keys of their own, so none of them shifts another. Nothing here needs torch; see `generators` for its state.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import torch
 
 _MASK = (1 << 64) - 1
 
@@ -56,32 +51,3 @@ def below(key: int, n: int) -> int:
 def numpy_generator(key: int) -> np.random.Generator:
     """A counter-based generator (Philox) that starts at `key`."""
     return np.random.Generator(np.random.Philox(key=key))
-
-
-def seed_generators(key: int, device: torch.device | None = None) -> None:
-    """Seed torch (CPU, and `device` if it is a GPU), Python and numpy with `key`."""
-    torch.default_generator.manual_seed(key)
-    if device is not None and device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(key)
-    random.seed(key)
-    np.random.seed(key & 0xFFFFFFFF)
-
-
-@contextmanager
-def generators_restored() -> Iterator[None]:
-    """Leave torch's CPU, Python's and numpy's generators as they were found."""
-    states: tuple[Any, Any, Any] = (torch.get_rng_state(), random.getstate(), np.random.get_state())
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])
-
-
-@contextmanager
-def seeded(key: int) -> Iterator[None]:
-    """Within this context torch, Python and numpy draw from `key`; outside nothing has changed."""
-    with generators_restored():
-        seed_generators(key)
-        yield

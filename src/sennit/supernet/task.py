@@ -16,7 +16,7 @@ from sennit.program.template import leaves, map_tree
 from sennit.space.names import canonical_names
 from sennit.supernet.clip import Clip, factor, fold_norms, grad_norms, scale_
 from sennit.supernet.context import StepContext, step_context
-from sennit.supernet.keys import generators_restored
+from sennit.supernet.generators import generators_restored
 from sennit.supernet.optim import delayed_of
 
 if TYPE_CHECKING:

@@ -1,0 +1,91 @@
+"""`sennit simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from rich.table import Table
+from tyro.conf import arg
+
+from sennit.commands.arguments import Json
+from sennit.commands.output import Output
+from sennit.errors import UserError
+
+HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
+bound that no order can beat, what binds, and what each lever would bring. Needs no torch and no GPU.
+
+    sennit simulate --space nlp.c1 --workers 8 -M 8 --split --chunks 6 --in-flight 4"""
+
+IN_FLIGHT = {"csp": 4, "naspipe": 64}
+"""Subnets in flight unless said. Few are better for csp: the newest take slots that the oldest need."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulate:
+    """Options of `sennit simulate`."""
+
+    space: Annotated[str, arg(metavar="NAME")]
+    """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone."""
+    workers: Annotated[int, arg(metavar="N")] = 8
+    """Workers."""
+    schedule: Literal["csp", "naspipe"] = "csp"
+    """csp: ours, by layer. naspipe: the paper's order, by stage."""
+    micro_batches: Annotated[int, arg(aliases=["-M"], metavar="M")] = 1
+    """Micro-batches of a subnet's batch."""
+    split: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Backward in two parts: input gradients at once, weight gradients when there is time."""
+    release: Annotated[Literal["layer", "stage"] | None, arg(help_behavior_hint="(default: the schedule's)")] = None
+    """When a new version is there: with the layer's own gradients, or with the whole stage's."""
+    chunks: Annotated[int, arg(metavar="V")] = 1
+    """Stretches of the network per worker, in turn."""
+    in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: 4, naspipe 64)")] = 0
+    """Most subnets that are unfinished at once."""
+    sampler: Literal["uniform", "fair"] = "uniform"
+    """fair: every round of n subnets uses each of the n candidates of a block once."""
+    shared: Annotated[str, arg(metavar="none|strict|delayed:K|frozen")] = "none"
+    """none: conflicts come from choices alone. Else all subnets share the first and the last block, in that way."""
+    subnets: Annotated[int, arg(metavar="S")] = 160
+    """Length of the stream."""
+    no_levers: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Do not try what changes would bring, which takes a simulation each."""
+    json: Json = False
+    """One JSON object on stdout, for errors too."""
+
+    def run(self, out: Output) -> int:
+        """Simulate and show."""
+        from sennit.simulate.space_load import SIZES, SpaceLoad
+        from sennit.simulate.space_run import SpaceRun
+        from sennit.supernet.sync import Shared
+
+        if self.space not in SIZES:
+            raise UserError(f"--space {self.space!r} is none of {', '.join(SIZES)}")
+        blocks, candidates = SIZES[self.space]
+        load = SpaceLoad(
+            blocks=blocks,
+            candidates=candidates,
+            workers=self.workers,
+            micro_batches=self.micro_batches,
+            subnets_wanted=self.subnets,
+            sampler=self.sampler,
+            pinned=self.shared != "none",
+            chunks=self.chunks,
+            release=self.release or ("stage" if self.schedule == "naspipe" else "layer"),
+        )
+        shared = Shared("strict") if self.shared == "none" else Shared.parse(self.shared)
+        in_flight = self.in_flight or IN_FLIGHT[self.schedule]
+        found = SpaceRun(load=load, in_flight=in_flight, split=self.split, shared=shared).report(
+            with_levers=not self.no_levers
+        )
+        table = Table(show_header=False, title="what one change would bring", title_justify="left")
+        for lever in found["levers"]:
+            table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}")
+        shown = [] if self.no_levers else [table]
+        out.result(
+            found,
+            f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
+            "workers",
+            f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} bind",
+            *shown,
+        )
+        return 0
