@@ -1,8 +1,8 @@
 """Interleaved 1F1B (Narayanan et al. 2021, section 2.2): each worker holds several chunks of the network in turn.
 
     2 workers, 2 chunks, 2 micro-batches: worker 0 has stages 0 and 2, worker 1 has 1 and 3
-    worker 0  0F0 0F1 2F0 2F1  .  2B0  .  2B1  .  0B0  .  0B1
-    worker 1   .  1F0 1F1 3F0 3B0 3F1 3B1  .  1B0  .  1B1
+    worker 0  0F0 0F1 2F0 2F1  .  2B0  .  2B1 0B0 0B1
+    worker 1   .  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1  .
 
 Micro-batches go in rounds: a whole round through one chunk, then through the next. With `split`, weight gradients
 fill what would be waiting (Qi et al. 2023, zero bubble; with one chunk that is ZB-H1).

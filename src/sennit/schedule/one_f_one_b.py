@@ -1,8 +1,8 @@
 """1F1B (PipeDream-flush): a few forwards, then one backward for each forward, so that few activations are held.
 
     2 stages, 3 micro-batches
-    worker 0  0F0 0F1  .  0B0 0F2  .  0B1  .  0B2
-    worker 1   .  1F0 1B0 1F1 1B1 1F2 1B2
+    worker 0  0F0 0F1  .  0B0 0F2 0B1  .  0B2
+    worker 1   .  1F0 1B0 1F1 1B1 1F2 1B2  .
 
 Worker k of D has D - k forwards under way. SPP's execution order (INFOCOM'22, section V-B) is the same shape with
 another number for each worker: more where a slow link must be covered.

@@ -1,7 +1,7 @@
 """`draw`: what workers did, as text, one row a worker and one cell a time slot.
 
-    worker 0  0F0 0F1  .   .  0B0  .  0B1
-    worker 1   .  1F0 1B0 1F1 1B1  .   .
+    worker 0  0F0 0F1  .  0B0  .  0B1
+    worker 1   .  1F0 1B0 1F1 1B1  .
 
 A cell says run, kind and micro-batch, and with several subnets `run kind subnet.micro-batch`. A task that takes several
 slots fills them all.
