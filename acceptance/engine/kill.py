@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
     left = run.pids()
     figures.processes += len(left)
     figures.ports += len(ports & listening())
-    figures.locks += not can_be_locked(run.out)
+    figures.locks += not soon(lambda: can_be_locked(run.out))
     new = set(os.listdir("/dev/shm")) - run.segments
     used = b"".join(read(f"/proc/{pid}/maps") for pid in numbers("/proc")) if new else b""
     orphans = [name for name in new if name.encode() not in used]  # other programs have segments, too
@@ -168,6 +169,15 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
         figures.unexplained += 1
         more += f", NOT EXPLAINED: {run.said()}"
     return f"{kind:8} killed, {len(pids)} processes stopped in {stopped:.2f} s, gone in {took:.2f} s{more}"
+
+
+def soon(true: Callable[[], bool]) -> bool:
+    """Whether something holds within the grace. The kernel takes a process's memory, by which we know it, before its
+    files and the locks on them."""
+    deadline = time.monotonic() + GRACE_S
+    while not (held := true()) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return held
 
 
 def can_be_locked(folder: Path) -> bool:

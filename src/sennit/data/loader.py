@@ -7,11 +7,13 @@ open on both sides; a process killed between making one and removing it leaves i
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
 import re
 import signal
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,13 +37,15 @@ def loader_death(error: BaseException) -> RunError | None:
     return None
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that started it ends (Linux)."""
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when `parent`, which started it, ends (Linux). Ends it if that is past."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
-def _start_loader(_: int) -> None:
-    die_with_parent()
+def _start_loader(parent: int, number: int) -> None:
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker ends its loaders
 
 
@@ -115,7 +119,7 @@ class BatchSource:
             return iter(
                 DataLoader(
                     _Pickled(self.batches), batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
-                    prefetch_factor=self.prefetch, worker_init_fn=_start_loader, generator=torch.Generator(),
+                    prefetch_factor=self.prefetch, worker_init_fn=partial(_start_loader, os.getpid()), generator=torch.Generator(),
                 )
             )  # fmt: skip
 

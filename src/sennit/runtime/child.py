@@ -32,9 +32,7 @@ def run_worker(
     """Life of a forked worker; never returns."""
     code = 1
     try:
-        die_with_parent()
-        if os.getppid() != parent:
-            os._exit(1)
+        die_with_parent(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for other, table in enumerate(lines):

@@ -42,12 +42,13 @@ def in_child(function: Callable[[], T]) -> T:
     if torch.cuda.is_initialized():
         return function()
     reading, writing = os.pipe()
+    parent = os.getpid()
     pid = fork()
     if not pid:
         code = 1
         try:
             os.close(reading)
-            die_with_parent()
+            die_with_parent(parent)
             torch.set_num_threads(torch.get_num_threads())  # thread pools do not outlive a fork: make new ones
             try:
                 answer = pickle.dumps((True, function()))

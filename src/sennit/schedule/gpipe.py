@@ -1,8 +1,8 @@
 """GPipe (Huang et al. 2019): all forwards, then all backwards.
 
-    2 stages, 3 micro-batches
-    worker 0  0F0 0F1 0F2  .   .  0B0 0B1 0B2
-    worker 1   .  1F0 1F1 1F2 1B0 1B1 1B2  .
+2 stages, 3 micro-batches
+worker 0  0F0 0F1 0F2  .   .  0B0 0B1 0B2
+worker 1   .  1F0 1F1 1F2 1B0 1B1 1B2  .
 """
 
 from __future__ import annotations
