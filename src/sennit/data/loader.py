@@ -119,7 +119,8 @@ class BatchSource:
             return iter(
                 DataLoader(
                     _Pickled(self.batches), batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
-                    prefetch_factor=self.prefetch, worker_init_fn=partial(_start_loader, os.getpid()), generator=torch.Generator(),
+                    prefetch_factor=self.prefetch, worker_init_fn=partial(_start_loader, os.getpid()),
+                    generator=torch.Generator(),
                 )
             )  # fmt: skip
 
