@@ -39,7 +39,7 @@ def test_loader_processes_give_the_same_batches_and_use_no_shared_memory(
 ) -> None:
     """A loader killed at the wrong moment left a file in /dev/shm; now there is no such moment."""
     here = batches()
-    for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
+    for name in ("_share_fd_cpu_", "_share_filename_cpu_", "_new_using_fd_cpu", "_new_using_filename_cpu"):
         monkeypatch.setattr(torch.UntypedStorage, name, refuse)
     source = BatchSource(batches(), processes)
     try:

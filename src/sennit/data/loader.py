@@ -46,6 +46,8 @@ def die_with_parent(parent: int) -> None:
 
 def _start_loader(parent: int, number: int) -> None:
     die_with_parent(parent)
+    # default_collate asks this, and in a loader makes its batch in shared memory; besides, no data set should ask
+    torch.utils.data._utils.worker._worker_info = None  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker ends its loaders
 
 
