@@ -9,7 +9,7 @@ The unit of time is the forward of a whole batch through the layers of one worke
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -103,6 +103,3 @@ class SpaceLoad:
     def always(self) -> list[str]:
         """Groups that every subnet reads."""
         return ["0.0", f"{self.blocks - 1}.0"] if self.pinned else []
-
-    def with_(self, **changes: object) -> SpaceLoad:
-        return replace(self, **changes)  # type: ignore[arg-type]

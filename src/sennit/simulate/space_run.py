@@ -51,18 +51,18 @@ class SpaceRun:
     def levers(self) -> Iterator[tuple[str, SpaceRun]]:
         """Changes that could bring something, one at a time, in words that the command understands."""
         load, m = self.load, self.load.micro_batches
-        yield f"-M {2 * m}", replace(self, load=load.with_(micro_batches=2 * m))
+        yield f"-M {2 * m}", replace(self, load=replace(load, micro_batches=2 * m))
         if not self.split:
             yield "--split", replace(self, split=True)
         if load.release == "stage":
-            yield "--release layer", replace(self, load=load.with_(release="layer"))
+            yield "--release layer", replace(self, load=replace(load, release="layer"))
         if load.sampler == "uniform":
-            yield "--sampler fair", replace(self, load=load.with_(sampler="fair"))
+            yield "--sampler fair", replace(self, load=replace(load, sampler="fair"))
         if load.pinned and self.shared.kind == "strict":
             yield "--shared delayed:2", replace(self, shared=Shared("delayed", 2))
         more = load.chunks + 1
         if load.workers * more <= load.blocks:
-            yield f"--chunks {more}", replace(self, load=load.with_(chunks=more))
+            yield f"--chunks {more}", replace(self, load=replace(load, chunks=more))
         for other in sorted({max(1, self.in_flight // 2), self.in_flight + 1, 2 * self.in_flight} - {self.in_flight}):
             yield f"--in-flight {other}", replace(self, in_flight=other)
 

@@ -56,18 +56,21 @@ class Built:
         self.block_s: dict[str, float] = {}
         """Seconds of each block, once measured (`sennit.profile.quick`)."""
 
+    @property
+    def files(self) -> dict[str, str]:
+        """Recipe key to `file.py:Name`, where it names one."""
+        recipe = self.recipe
+        named = {"space": recipe.space, "data": recipe.data, "loss": recipe.loss_name, "sampler": recipe.sampler}
+        return {key: text for key, text in named.items() if is_file_name(text)}
+
     @cached_property
     def sources(self) -> dict[str, str]:
         """Hash of the code of each file that the recipe names, by the key that names it."""
-        recipe = self.recipe
-        named = {"space": recipe.space, "data": recipe.data, "loss": recipe.loss_name, "sampler": recipe.sampler}
-        return {key: code_hash(text, recipe.base) for key, text in named.items() if is_file_name(text)}
+        return {key: code_hash(text, self.recipe.base) for key, text in self.files.items()}
 
     def changed_sources(self, earlier: Mapping[str, str]) -> list[str]:
         """Which files, as `key = 'file.py:Name'`, have other code than they had."""
-        recipe = self.recipe
-        named = {"space": recipe.space, "data": recipe.data, "loss": recipe.loss_name, "sampler": recipe.sampler}
-        return [f"{key} = {named[key]!r}" for key, held in self.sources.items() if earlier.get(key, held) != held]
+        return [f"{key} = {self.files[key]!r}" for key, now in self.sources.items() if earlier.get(key, now) != now]
 
     # -- space and programs
 
