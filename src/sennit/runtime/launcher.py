@@ -261,7 +261,11 @@ class Crew:
             self.fail(process)
 
     def lost(self, process: _Process) -> None:
-        """A worker's line is closed: it said why, or it was killed."""
+        """A worker's line is closed: it said why, or it was killed. What it said may not have been read yet."""
+        with contextlib.suppress(PeerGone):
+            for kind, *rest in process.line.receive():
+                if kind == "error":
+                    process.error = process.error or rest[0]
         if process.error is None:
             with contextlib.suppress(ChildProcessError):
                 _, status = os.waitpid(process.pid, 0)
