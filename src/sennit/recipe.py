@@ -27,13 +27,11 @@ from sennit.supernet.context import PRECISIONS
 from sennit.supernet.lr import LrSchedule, lr_at
 from sennit.supernet.optim import check_optimizer
 from sennit.supernet.sync import Shared
+from sennit.supernet.sync_rule import SyncRule
 
 if TYPE_CHECKING:
     from sennit.supernet.build import Built
     from sennit.supernet.task import Task
-
-SYNCS = ("csp",)
-"""Synchronisation rules that engines implement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +88,7 @@ class Recipe:
     shared: str = "strict"
     """Always-shared layers: `strict`, `delayed:K` or `frozen`."""
     sync: str = "csp"
+    """`csp`, `bulk:K`, or what depends on the number of workers: `bulk-per-worker`, `asp:stash`, `asp:none`."""
     precision: str = "fp32"
     """`fp32`, `tf32` or `bf16`."""
     threads: int = 1
@@ -117,8 +116,6 @@ class Recipe:
             raise RecipeError(f"seed must be below 2**63, got {self.seed}")
         if self.precision not in PRECISIONS:
             raise RecipeError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
-        if self.sync not in SYNCS:
-            raise RecipeError(f"sync must be one of {', '.join(SYNCS)}, got {self.sync!r}")
         if not isinstance(self.lr, LrSchedule) and not (isinstance(self.lr, int | float) and 0 <= self.lr < math.inf):
             raise RecipeError(f"lr must be a number >= 0 or a schedule, got {self.lr!r}")
         for key in ("optimizer", "space_args", "data_args"):
@@ -129,8 +126,23 @@ class Recipe:
         if self.evaluate.every < 0 or self.evaluate.samples < 1:
             raise RecipeError(f"evaluate: every >= 0 and samples >= 1 must hold, got {self.evaluate}")
         Clip.parse(self.clip)
-        Shared.parse(self.shared)
+        self._check_sync()
         self.optimizer_arguments  # noqa: B018 - checked now, not at the first step
+
+    def _check_sync(self) -> None:
+        rule, shared = self.sync_rule, self.sharing
+        if rule.kind == "bulk" and rule.behind:
+            raise RecipeError(f"sync = {self.sync!r} can be simulated, but not run yet; use bulk:K or asp:stash")
+        if rule.kind != "csp" and shared.kind == "delayed":
+            raise RecipeError(
+                f"shared = {self.shared!r} goes with sync = 'csp'; under {self.sync!r} always-shared layers are read "
+                "like all others: set shared = 'strict'"
+            )
+        if rule.kind == "asp" and self.clipping.kind == "global":
+            raise RecipeError(
+                f"clip = {self.clip!r} needs the norms of all layers before any may step, and sync = {self.sync!r} "
+                "waits for nothing: use clip = 'layer:X'"
+            )
 
     @property
     def optimizer_name(self) -> str:
@@ -150,6 +162,10 @@ class Recipe:
     @property
     def sharing(self) -> Shared:
         return Shared.parse(self.shared)
+
+    @property
+    def sync_rule(self) -> SyncRule:
+        return SyncRule.parse(self.sync)
 
     def lr_of(self, seq_id: int) -> float:
         return lr_at(self.lr, seq_id, self.steps)

@@ -22,9 +22,7 @@ from tests.runtime.runs import hashes, recipe, run
 def violations(folder: Path) -> list[Any]:
     """What the independent checker finds in a run folder."""
     held = json.loads((folder / "run.json").read_text())
-    always = frozenset(held["always_shared"]) | frozenset(held["always_shared_buffers"])
-    rules = Rules(held["recipe"]["micro_batches"], held["recipe"]["shared"], always)
-    return list(check(read_accesses(folder / "access.jsonl"), rules))
+    return list(check(read_accesses(folder / "access.jsonl"), Rules.of_run(held)))
 
 
 def cuts_file(made: Recipe, workers: int, folder: Path) -> str:
@@ -47,6 +45,9 @@ CASES: dict[str, dict[str, Any]] = {
     "learning": {"sampler": "sink.py:cycle"},
     "delayed-sgd": {"shared": "delayed:2", "optimizer": {"name": "sgd"}, "clip": "layer:1.0", "micro_batches": 4},
     "bf16": {"precision": "bf16"},
+    "bulk": {"sync": "bulk:4"},
+    "bulk-layer-clip": {"sync": "bulk:8", "clip": "layer:0.5", "optimizer": {"name": "sgd", "momentum": 0.9}},
+    "bulk-frozen": {"sync": "bulk:2", "shared": "frozen", "micro_batches": 1, "clip": "none"},
 }
 
 

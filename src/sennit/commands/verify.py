@@ -181,7 +181,7 @@ def _check_log(row: Row, folder: Path, run: dict[str, Any], steps: int) -> None:
     from sennit.trace.access import read_accesses
     from sennit.trace.check import Rules, check
 
-    recipe, path = run["recipe"], folder / "access.jsonl"
+    path = folder / "access.jsonl"
     if not path.is_file():
         return
     row.accesses = 0
@@ -191,8 +191,7 @@ def _check_log(row: Row, folder: Path, run: dict[str, Any], steps: int) -> None:
             row.accesses = (row.accesses or 0) + 1
             yield access
 
-    always = frozenset(run["always_shared"]) | frozenset(run["always_shared_buffers"])
-    rules = Rules(recipe["micro_batches"], recipe["shared"], always, end=steps)
+    rules = Rules.of_run(run, steps)
     found = check(counted(), rules)
     row.n_violations, row.violations = len(found), [str(violation) for violation in found[:5]]
 

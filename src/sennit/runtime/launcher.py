@@ -164,7 +164,8 @@ class Crew:
             self.hear()
             self.end_if_stalled(limit)
             if pausing and all(p.paused is not None for p in self.processes):
-                limit = min(limit, max(p.paused for p in self.processes if p.paused is not None))
+                reached = max(p.paused for p in self.processes if p.paused is not None)
+                limit = min(limit, -(-reached // self.share.bulk) * self.share.bulk)
                 for process in self.processes:
                     process.paused = None
                 self.broadcast(("limit", limit))

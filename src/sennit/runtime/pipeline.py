@@ -61,13 +61,14 @@ class Pipeline:
             feed.replay(start, list(earlier or []))
         versions = self.store.versions()
         frozen = built.always[0] | built.always[1] if recipe.sharing.kind == "frozen" else frozenset[str]()
-        in_flight = placement.in_flight or 2 * placement.workers
+        bulk = recipe.sync_rule.bulk(placement.workers)
+        in_flight = placement.in_flight or max(2 * placement.workers, bulk + placement.workers if bulk > 1 else 0)
         share = Share(
             built=built, recipe=recipe, placement=placement, plans=self.plans, host=self.store,
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts, probing=probing, frozen=frozen, wandering=wandering(built, self.plans),
+            parts=parts, bulk=bulk, probing=probing, frozen=frozen, wandering=wandering(built, self.plans),
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers

@@ -75,6 +75,9 @@ class PlainEngine:
         self.stream = self.built.tasks(1 << 62, start, earlier)
         self.next_id = start
         self.busy = 0.0
+        self.bulk = recipe.sync_rule.bulk(workers=1)
+        self.bulk_users: dict[str, tuple[str, int]] = {}
+        """Group to step and subnet of its last use in this bulk."""
 
     # -- the loop
 
@@ -85,7 +88,7 @@ class PlainEngine:
             NanLossError: a loss is not finite; the state is the one before that subnet.
         """
         begin = time.perf_counter()
-        while self.next_id < limit and not interrupted():
+        while self.next_id < limit and not (self.next_id % self.bulk == 0 and interrupted()):
             task = next(self.stream)
             self.run(task)
             self.next_id += 1
@@ -183,6 +186,9 @@ class PlainEngine:
                     self.log.buffers(step.name, group, y, j, "F", "W", (y, j))
 
     def note_step(self, program: Program, y: int) -> None:
+        if self.bulk > 1:
+            self.note_bulk(program, y)
+            return
         always, sharing = self.built.always[0], self.recipe.sharing
         seen: set[str] = set()
         for step in program.steps:
@@ -194,6 +200,22 @@ class PlainEngine:
                 if version >= 0:
                     self.version[group] = version
                     self.log.parameters(step.name, group, version, -1, "U", "W", version)
+
+    def note_bulk(self, program: Program, y: int) -> None:
+        """Groups of a bulk step at its end; the version is named after the last subnet that used the group."""
+        kept = self.built.always[0] if self.recipe.sharing.kind == "frozen" else frozenset[str]()
+        used: set[str] = set()
+        for step in program.steps:
+            for group in self.built.groups.of_step(step)[0]:
+                if group not in kept and group not in used:
+                    used.add(group)
+                    self.bulk_users[group] = (step.name, y)
+        if (y + 1) % self.bulk:
+            return
+        for group, (step_name, version) in self.bulk_users.items():
+            self.version[group] = version
+            self.log.parameters(step_name, group, version, -1, "U", "W", version)
+        self.bulk_users.clear()
 
     # -- state
 

@@ -23,6 +23,14 @@ def check(request: Request) -> None:
     recipe, built = request.recipe, request.recipe.built
     if request.steps is not None and request.steps < 1:
         raise UserError(f"--steps must be at least 1, got {request.steps}")
+    bulk = recipe.sync_rule.bulk(request.placement.workers)
+    steps = recipe.steps if request.steps is None else request.steps
+    if steps % bulk:
+        legal = " or ".join(str(n) for n in (steps // bulk * bulk, (steps // bulk + 1) * bulk) if n)
+        raise UserError(
+            f"sync = {recipe.sync!r} steps once per {bulk} subnets, so their number must be a multiple of {bulk}, got "
+            f"{steps}; use --steps {legal}"
+        )
     if request.offload and request.engine != "plain":
         raise UserError("--offload belongs to --engine plain; the pipeline keeps the supernet in host memory anyway")
     if request.engine == "plain" and request.placement.workers > 1:

@@ -109,6 +109,7 @@ class Share:
         in_flight: how many subnets may be unfinished, counted from the lowest.
         words: last word of each buffer group before `start`.
         versions: newest version of each parameter group before `start`.
+        bulk: subnets between two steps; a cut lies between two bulks.
         probing: tell the launcher the norm of every group's gradient, before clipping.
     """
 
@@ -123,6 +124,7 @@ class Share:
     words: dict[str, Word]
     versions: dict[str, int]
     parts: Parts
+    bulk: int = 1
     probing: bool = False
     frozen: frozenset[str] = frozenset()
     """Groups that do not train (`shared = "frozen"`)."""

@@ -5,7 +5,10 @@
               global: wait for the norms of all groups of the subnet, which their owners tell each other
               delayed:K: the clipped gradient waits in shared memory for its turn
 
-The worker that runs a group's first step owns the group for that subnet: it folds, clips and steps it.
+    bulk:K   folds of K subnets are added up before all this; the bulk's last subnet stands for it
+
+The worker that runs a group's first step owns the group for that subnet (under `bulk:K` for that bulk): it folds,
+clips and steps it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sennit.runtime.bulks import Bulks
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import GroupFold, Use
 from sennit.runtime.share import DeviceStore, Share
@@ -30,12 +34,13 @@ class Stepping:
     Args:
         tell: sends a message without tensors to a worker.
         report: says something to the launcher.
-        done: called when a group of a subnet has been stepped (or its gradient put to wait).
+        done: called when a subnet may have been finished here: a group of it has been stepped, its gradient put to
+            wait or added to the bulk's.
     """
 
     def __init__(
         self, rank: int, share: Share, store: DeviceStore, log: AccessLog, tell: Callable[[int, Message], None],
-        report: Callable[[Any], None], done: Callable[[Subnet, str], None],
+        report: Callable[[Any], None], done: Callable[[Subnet], None],
     ) -> None:  # fmt: skip
         self.rank, self.share, self.store, self.log = rank, share, store, log
         self.tell, self.report, self.done = tell, report, done
@@ -43,6 +48,11 @@ class Stepping:
         self.clip = share.recipe.clipping
         self.m = share.recipe.micro_batches
         self.folds: dict[tuple[int, str], GroupFold] = {}
+        self.bulks = Bulks(share.bulk) if share.bulk > 1 else None
+        self.last: dict[int, Subnet] = {}
+        """Of each bulk in flight, its last subnet, once it is known."""
+        self.writer: dict[str, tuple[int, str]] = {}
+        """Of each group of a bulk about to step, its last subnet and step there."""
         self.complete: dict[int, dict[str, dict[str, Tensor]]] = {}
         """Folded gradients that wait for the global norm, by subnet and group."""
         self.norms: dict[int, dict[str, float | None]] = {}
@@ -70,10 +80,47 @@ class Stepping:
         return copy.copy_(grad)
 
     def folded(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
-        """All micro-batches are in: clip and step, or wait for the others' norms."""
-        y = subnet.seq_id
+        """All micro-batches are in: clip and step, or add to the bulk's sum."""
         if self.share.probing:
-            self.report(("norm", y, group, fold_norms(grad_norms(grads))))
+            self.report(("norm", subnet.seq_id, group, fold_norms(grad_norms(grads))))
+        if self.bulks is None:
+            self.clipped(subnet, group, grads)
+            return
+        bulk = subnet.seq_id // self.bulks.size
+        self.bulks.add(subnet.seq_id, group, grads, subnet.first_step[group])
+        subnet.unfinished.discard(group)
+        if bulk in self.last and self.bulks.complete(bulk, group):
+            self.mean(bulk, group)
+        self.done(subnet)
+
+    def close_bulk(self, last: Subnet) -> None:
+        """The last subnet of a bulk is known: groups that it does not use may have all their gradients."""
+        assert self.bulks is not None
+        bulk = last.seq_id // self.bulks.size
+        self.last[bulk] = last
+        last.to_step = {group for group, worker in self.bulks.owner[bulk].items() if worker == self.rank}
+        for group in sorted(last.to_step):
+            if self.bulks.complete(bulk, group):
+                self.mean(bulk, group)
+        if not last.to_step:
+            self.forget_bulk(bulk)
+
+    def mean(self, bulk: int, group: str) -> None:
+        """All gradients of a bulk are there."""
+        assert self.bulks is not None
+        grads, writer, step = self.bulks.mean(bulk, group)
+        self.writer[group] = (writer, step)
+        self.clipped(self.last[bulk], group, grads)
+
+    def owners(self, subnet: Subnet) -> dict[str, int]:
+        """Who steps which groups together with this subnet's."""
+        if self.bulks is None:
+            return {group: worker for group, worker in subnet.owner.items() if group not in self.share.frozen}
+        return self.bulks.owner[subnet.seq_id // self.bulks.size]
+
+    def clipped(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
+        """Clip and step, or wait for the others' norms."""
+        y = subnet.seq_id
         if self.clip.kind == "layer":
             scale_(grads, factor(self.clip.limit, fold_norms(grad_norms(grads))))
         if self.clip.kind != "global":
@@ -82,7 +129,7 @@ class Stepping:
         norms: dict[str, float | None] = dict.fromkeys(self.groups.by_name[group].names)
         norms.update(grad_norms(grads))
         self.complete.setdefault(y, {})[group] = grads
-        for worker in sorted({subnet.owner[g] for g in subnet.owner if g not in self.share.frozen} - {self.rank}):
+        for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
             self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
         self.add_norms(subnet, norms)
 
@@ -95,7 +142,7 @@ class Stepping:
         y = subnet.seq_id
         known = self.norms.setdefault(y, {})
         known.update(norms)
-        expected = sum(len(self.groups.by_name[g].names) for g in subnet.owner if g not in self.share.frozen)
+        expected = sum(len(self.groups.by_name[g].names) for g in self.owners(subnet))
         if len(known) < expected:
             return
         del self.norms[y]
@@ -105,14 +152,27 @@ class Stepping:
             self.step(subnet, group, grads)
 
     def step(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
+        """The optimizer step of a group, with the learning rate of `subnet`."""
         y = subnet.seq_id
         if group in self.host.delayed:
             self.host.keep_gradient(group, y, grads)
             self.due[group, y] = None
         else:
-            self.store.step(group, grads, self.recipe.lr_of(y), y)
-            self.log.parameters(subnet.first_step[group], group, y, -1, "U", "W", y)
-        self.done(subnet, group)
+            version, step = (y, subnet.first_step[group]) if self.bulks is None else self.writer.pop(group)
+            self.store.step(group, grads, self.recipe.lr_of(y), version)
+            self.log.parameters(step, group, version, -1, "U", "W", version)
+        if self.bulks is None:
+            subnet.unfinished.discard(group)
+        else:
+            subnet.to_step.discard(group)
+            if not subnet.to_step:
+                self.forget_bulk(y // self.bulks.size)
+        self.done(subnet)
+
+    def forget_bulk(self, bulk: int) -> None:
+        """This worker has nothing left to step in a bulk."""
+        if self.bulks is not None and self.last.pop(bulk, None) is not None:
+            self.bulks.forget(bulk)
 
     # -- delayed:K
 

@@ -9,6 +9,7 @@ from typing import Any
 from sennit.program.cut import Run, cut
 from sennit.program.groups import Groups
 from sennit.program.step import Program
+from sennit.runtime.bulks import Bulks
 from sennit.supernet.sync import Sync
 
 Word = tuple[int, int, int]
@@ -48,7 +49,8 @@ class Subnet:
         before: word of each buffer group before this subnet.
         uses: how often a micro-batch writes each buffer group.
         left: tasks of this worker that have not run.
-        unfinished: parameter groups that this worker still has to step.
+        unfinished: parameter groups whose gradients this worker still has to fold (and, but for bulks, to step).
+        to_step: groups of a bulk that this worker steps; held by the last subnet of the bulk.
     """
 
     seq_id: int
@@ -65,6 +67,7 @@ class Subnet:
     uses: dict[str, int]
     left: int = 0
     unfinished: set[str] = field(default_factory=set)
+    to_step: set[str] = field(default_factory=set)
     losses: dict[int, float] = field(default_factory=dict)
     counts: list[int] | None = None
 
@@ -89,14 +92,14 @@ class Subnet:
 
     @property
     def done(self) -> bool:
-        return not self.left and not self.unfinished
+        return not self.left and not self.unfinished and not self.to_step
 
 
 def make_subnet(
     seq_id: int, program: Program, groups: Groups, kept: frozenset[str], sync: Sync, order: BufferOrder,
-    worker_of: Callable[[str], int], rank: int, micro_batches: int,
+    worker_of: Callable[[str], int], rank: int, micro_batches: int, bulks: Bulks | None = None,
 ) -> Subnet:  # fmt: skip
-    """Cut a program, note what its runs read and write, and tell `sync` and `order` about it.
+    """Cut a program, note what its runs read and write, and tell `sync`, `order` and `bulks` about it.
 
     Args:
         kept: groups that do not train (`shared = "frozen"`).
@@ -127,6 +130,8 @@ def make_subnet(
         read_by_run[run.index] = tuple(read)
         moved_by_run[run.index] = tuple(moved)
     trained = [group for group in owner if group not in kept]
+    if bulks is not None:
+        owner.update(bulks.observe(seq_id, {group: owner[group] for group in trained}))
     sync.observe(seq_id, owner)
     before = order.observe(seq_id, uses, micro_batches)
     own = tuple(run for run in runs if run.worker == rank)

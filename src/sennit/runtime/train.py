@@ -60,6 +60,7 @@ class _Run:
     def __init__(self, request: Request, folder: RunFolder, end: int, tell: Callable[[Progress], None]) -> None:
         self.request, self.recipe, self.folder, self.end, self.tell = request, request.recipe, folder, end, tell
         self.identity = self.recipe.identity()
+        self.bulk = self.recipe.sync_rule.bulk(request.placement.workers)
         self.fingerprint = in_child(lambda: fingerprint(request.placement.device))  # it starts CUDA
         self.plain_recipe = self.recipe.to_dict()
         self.start, self.state = self.beginning()
@@ -142,7 +143,7 @@ class _Run:
     def cuts(self, engine: Engine) -> None:
         done = self.start
         while done < self.end and not self.asked_to_stop:
-            limit = self.next_cut(done)
+            before, limit = done, self.next_cut(done)
             try:
                 segment = engine.run_to(limit, lambda: self.asked_to_stop)
             except NanLossError as error:
@@ -156,18 +157,21 @@ class _Run:
             done = segment.limit
             self.seconds += segment.seconds
             self.probe(engine, done)
-            if self.recipe.evaluate.every and done % self.recipe.evaluate.every == 0 and done > self.start:
+            if (every := self.recipe.evaluate.every) and done // every > before // every:
                 self.evaluate(engine, done)
             if not self.request.save:
                 continue
-            if done % self.recipe.checkpoint.every == 0 or done >= self.end or self.asked_to_stop:
+            every = self.recipe.checkpoint.every
+            if done // every > before // every or done >= self.end or self.asked_to_stop:
                 self.save(engine, done)
 
     def next_cut(self, done: int) -> int:
+        """Where to stop next; under `bulk:K` between two bulks."""
         steps = [self.recipe.checkpoint.every]
         if self.recipe.evaluate.every:
             steps.append(self.recipe.evaluate.every)
-        return min(self.end, *((done // every + 1) * every for every in steps))
+        wanted = min((done // every + 1) * every for every in steps)
+        return min(self.end, -(-wanted // self.bulk) * self.bulk)
 
     def on_result(self, result: Result) -> None:
         self.losses.append(result.loss)
@@ -223,7 +227,7 @@ class _Run:
 
     def after_nan(self, engine: Engine, error: NanLossError) -> NanLossError:
         y = error.seq_id
-        if len(self.losses) == y and engine.cut_before(y):
+        if len(self.losses) == y and not y % self.bulk and engine.cut_before(y):
             forget_from(self.folder.access, y)
             self.save(engine, y)
             kept = f"the state before subnet {y} is kept in {self.folder.path}/checkpoints/{y:08d}"

@@ -62,7 +62,7 @@ class Worker:
         self.rank, self.share, self.store, self.channel, self.launcher = rank, share, store, channel, launcher
         self.log, self.built, self.m = log, share.built, share.recipe.micro_batches
         self.lines = [*peers, launcher]
-        self.sync = self.built.sync()
+        self.sync = self.built.sync(share.placement.workers)
         self.sync.start(share.versions)
         self.order = BufferOrder()
         self.order.start(share.words)
@@ -71,7 +71,7 @@ class Worker:
         self.batches = Batches(self.built, share.placement, device)
         self.stepping = Stepping(
             rank, share, store, log, lambda worker, message: channel.send(worker, message, []), self.report,
-            self.stepped,
+            self.settle,
         )  # fmt: skip
         self.tasks = Tasks(
             share, store, self.sync, self.ready, self.waiting, self.batches, self.stepping, log, self.send,
@@ -217,18 +217,16 @@ class Worker:
         plans = self.share.plans
         subnet = make_subnet(
             y, self.built.program(drawn), self.built.groups, self.share.frozen, self.sync, self.order,
-            lambda block: plans.worker(y, 0, block), self.rank, self.m,
+            lambda block: plans.worker(y, 0, block), self.rank, self.m, self.stepping.bulks,
         )  # fmt: skip
         self.subnets[y] = subnet
         for run in subnet.own:
             for j in range(self.m):
                 self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
+        if (bulks := self.stepping.bulks) is not None and not (y + 1) % bulks.size:
+            self.stepping.close_bulk(subnet)
         for message, tensors in self.early.pop(y, ()):
             self.deliver(message, tensors)
-        self.settle(subnet)
-
-    def stepped(self, subnet: Subnet, group: str) -> None:
-        subnet.unfinished.discard(group)
         self.settle(subnet)
 
     def settle(self, subnet: Subnet) -> None:

@@ -25,6 +25,7 @@ from sennit.space.always import always_shared
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.space.model_space import ModelSpace, as_call
 from sennit.space.names import canonical_names, unique_tensors
+from sennit.supernet.bulk_step import BulkStep
 from sennit.supernet.context import current
 from sennit.supernet.edge import enter
 from sennit.supernet.keys import name_key
@@ -32,8 +33,8 @@ from sennit.supernet.loss import LOSSES, LossFunction, count_terms, share_of_los
 from sennit.supernet.optim import DelayedStep, make_optimizer
 from sennit.supernet.resolve import code_hash, is_file_name, resolve
 from sennit.supernet.samplers import Fair, Feed, FromFile, Learning, Result, Sampler, Uniform
-from sennit.supernet.sync import CspSync
-from sennit.supernet.task import Task, split_batch
+from sennit.supernet.sync import Sync
+from sennit.supernet.task import Task, clip_, split_batch
 
 if TYPE_CHECKING:
     from sennit.recipe import Recipe
@@ -158,8 +159,8 @@ class Built:
         parameters = {n for n, t in tensors.items() if isinstance(t, nn.Parameter) and t.requires_grad}
         return sorted(parameters - self.frozen_names)
 
-    def sync(self) -> CspSync:
-        return CspSync(self.always[0], self.recipe.sharing)
+    def sync(self, workers: int) -> Sync:
+        return self.recipe.sync_rule.make(self.always[0], self.recipe.sharing, workers)
 
     # -- model and optimizer
 
@@ -181,6 +182,8 @@ class Built:
         if recipe.sharing.kind == "delayed":
             names = [n for group in self.always[0] for n in self.groups.by_name[group].names]
             DelayedStep(optimizer, names, recipe.sharing.lag)
+        if (size := recipe.sync_rule.bulk(workers=1)) > 1:
+            BulkStep(optimizer, size, lambda grads: clip_(grads, recipe.clipping, self.groups))
         return optimizer
 
     # -- data

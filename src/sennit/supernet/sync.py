@@ -20,6 +20,10 @@ from sennit.errors import RecipeError
 class Sync(Protocol):
     """Versions and gradients per group. `observe` is called once per subnet, in order."""
 
+    def start(self, versions: dict[str, int]) -> None:
+        """Go on from stored versions: the newest of each group."""
+        ...
+
     def observe(self, seq_id: int, groups: Iterable[str]) -> None:
         """Subnet `seq_id` reads and will write these groups."""
         ...

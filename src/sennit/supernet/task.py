@@ -14,6 +14,7 @@ from sennit.errors import UserError
 from sennit.program.groups import Groups
 from sennit.program.template import leaves, map_tree
 from sennit.space.names import canonical_names
+from sennit.supernet.bulk_step import bulk_of
 from sennit.supernet.clip import Clip, factor, fold_norms, grad_norms, scale_
 from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.generators import generators_restored
@@ -62,31 +63,35 @@ class Task:
         """Set the learning rate of this subnet's step."""
         for group in optimizer.param_groups:
             group["lr"] = self.lr
-        delayed = delayed_of(optimizer)
-        if delayed is not None:
-            delayed.seq_id = self.seq_id
+        for held in (delayed_of(optimizer), bulk_of(optimizer)):
+            if held is not None:
+                held.seq_id = self.seq_id
 
     def clip_(self, model: nn.Module) -> None:
-        """Clip the gradients that exist, as the recipe says."""
+        """Clip the gradients that exist, as the recipe says. Under `bulk:K` the optimizer does, once per bulk."""
         rule = self.recipe.clipping
-        if rule.kind == "none":
+        if rule.kind == "none" or self.recipe.sync_rule.bulk(workers=1) > 1:
             return
         names = _names_of(model)
-        grads = {names[id(p)]: p.grad for p in model.parameters() if p.grad is not None}
-        if rule.kind == "global":
-            clip_global_(grads, rule)
-            return
-        by_group: dict[str, dict[str, Tensor]] = {}
-        for name, grad in grads.items():
-            by_group.setdefault(self._groups.of_name[name].name, {})[name] = grad
-        for members in by_group.values():
-            clip_global_(members, rule)
+        clip_({names[id(p)]: p.grad for p in model.parameters() if p.grad is not None}, rule, self._groups)
 
 
 def _names_of(model: nn.Module) -> dict[int, str]:
     """Canonical names; kept by a space that has run, whose parameters stay the same objects."""
     binding = model.__dict__.get("_binding")
     return canonical_names(model) if binding is None else binding.names
+
+
+def clip_(grads: Mapping[str, Tensor], rule: Clip, groups: Groups) -> None:
+    """Clip gradients by name, in place."""
+    if rule.kind == "global":
+        clip_global_(grads, rule)
+    elif rule.kind == "layer":
+        by_group: dict[str, dict[str, Tensor]] = {}
+        for name, grad in grads.items():
+            by_group.setdefault(groups.of_name[name].name, {})[name] = grad
+        for members in by_group.values():
+            clip_global_(members, rule)
 
 
 def clip_global_(grads: Mapping[str, Tensor], rule: Clip) -> None:
