@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from sennit.memory.group_step import GroupStep
-from sennit.memory.store import MICRO, USE, VERSION, HostStore
+from sennit.memory.store import VERSION, HostStore
 
 
 class CpuStore:
@@ -49,9 +49,7 @@ class CpuStore:
         self.host.remember_buffers(group)
 
     def move(self, group: str, word: tuple[int, int, int]) -> None:
-        words = self.host.words[group][0]
-        # in this order no half-written word equals one that somebody still waits for
-        words[USE], words[MICRO], words[VERSION] = word[2], word[1], word[0]
+        self.host.move(group, word)
 
     def constant(self, name: str) -> Tensor:
         return self.host.constant_views[name]

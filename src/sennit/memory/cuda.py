@@ -109,8 +109,7 @@ class CudaStore:
             self._write_back(slot)
             torch.cuda.current_stream(self.device).synchronize()
             slot.dirty = False
-        words = self.host.words[group][0]
-        words[USE], words[MICRO], words[VERSION] = word[2], word[1], word[0]
+        self.host.move(group, word)
         slot.version = self._word(group)
 
     def constant(self, name: str) -> Tensor:

@@ -146,6 +146,18 @@ class HostStore:
         views = self.waiting_views[group][k]
         return {n: views[n] for n in self.groups.by_name[group].names if bool(views[f"{n}.given"])}
 
+    def move(self, group: str, word: tuple[int, int, int]) -> None:
+        """Make it known that a forward has written a buffer group: (seq id, micro-batch, use).
+
+        The three numbers are stored one by one, the last one last, and only those that change: so what stands there in
+        between is a word that has passed, and nothing is stored after the new one stands. Whoever waits for that may go
+        on at once and store the next word.
+        """
+        words = self.words[group][0]
+        for place, number in ((USE, word[2]), (MICRO, word[1]), (VERSION, word[0])):
+            if words[place] != number:
+                words[place] = number
+
     # -- whole state
 
     def weights(self) -> dict[str, Tensor]:
