@@ -212,6 +212,7 @@ def _content(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str]
         "equal": equal,
         "comparable": not reasons,
         "reasons": reasons,
+        "per_placement": per_placement(recorded),
         "runs": [
             {
                 "name": row.name,
@@ -240,8 +241,20 @@ def _shown(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], 
     lines = [f"{row.name}: {text}" for row in rows for text in row.violations]
     if reasons:
         lines.append(f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared.")
+    if per_placement(recorded):
+        lines.append(
+            f"under sync = {recorded.run['recipe']['sync']!r} the number of workers and the schedule are part of the "
+            "result: other numbers give other bits, as published systems do. csp and bulk:K do not"
+        )
     lines.append("all equal" if equal else "NOT equal: what differs from the plain loop is marked with !=")
     return [table, *lines]
+
+
+def per_placement(recorded: Recorded) -> bool:
+    """Whether the number of workers is part of this run's result."""
+    from sennit.supernet.sync_rule import SyncRule
+
+    return SyncRule.parse(recorded.run["recipe"].get("sync", "csp")).per_placement
 
 
 def _hash(row: Row, key: str) -> str:

@@ -11,16 +11,12 @@ from torch import Tensor
 
 from sennit.errors import UserError
 from sennit.memory.store import HostStore
-from sennit.plan.balance import balanced_cuts
-from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
-from sennit.profile.quick import block_costs, block_order
 from sennit.recipe import Placement, Recipe
-from sennit.runtime.forked import in_child
 from sennit.runtime.launcher import Crew
+from sennit.runtime.placing import plans_of, wandering
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.space.initialise import build_on_meta, initialise
-from sennit.supernet.build import Built
 from sennit.supernet.samplers import Feed, Result
 
 
@@ -54,7 +50,7 @@ class Pipeline:
         else:
             self.store.restore(state.weights, state.optimizer, state.versions)
         built.modules  # noqa: B018 - made before the fork
-        self.plans = self.make_plans()
+        self.plans = plans_of(built, placement, self.store.home)
         feed: Feed | None = None
         if built.sampler().learning:
             feed = built.feed()
@@ -73,20 +69,6 @@ class Pipeline:
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers
         self.started = False
-
-    def make_plans(self) -> Plans:
-        """The plan: a file of cuts, or balanced from a quick profile."""
-        built, n = self.recipe.built, self.placement.workers
-        blocks = block_order(built)
-        if self.placement.plan is not None:
-            plan = load_cuts(Path(self.placement.plan), blocks, n)
-        elif n == 1:
-            plan = CutsPlan(blocks, [[]], 1)
-        else:
-            if not built.block_s:
-                built.block_s = in_child(lambda: block_costs(built, self.store.home, blocks))
-            plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n)], n)
-        return Plans([PlanEpoch(0, plan)])
 
     def __enter__(self) -> Pipeline:
         return self
@@ -143,22 +125,6 @@ class Pipeline:
                 if any(x >= seq_id for x in kept):
                     return False
         return all(self.store.take_back(g.name, seq_id) for g in self.store.groups.all if g.kind == "buffers")
-
-
-def wandering(built: Built, plans: Plans) -> frozenset[str]:
-    """Groups that more than one worker uses: all if the plan moves blocks, else those with steps on several workers."""
-    if plans.workers == 1:
-        return frozenset()
-    if not plans.static:
-        return frozenset(group.name for group in built.groups.all)
-    users: dict[str, set[int]] = {}
-    for program in built.covering:
-        for step in program.steps:
-            worker = plans.worker(0, 0, step.block)
-            read, moved = built.groups.of_step(step)
-            for group in (*read, *moved):
-                users.setdefault(group, set()).add(worker)
-    return frozenset(group for group, workers in users.items() if len(workers) > 1)
 
 
 def _word(words: list[int]) -> tuple[int, int, int]:

@@ -1,8 +1,8 @@
 """`Reading`: the weights that a task computes with.
 
-    csp, bulk    the version that `Sync` names; it stays until the backward is done, because whoever writes it waits
-    asp:stash    the newest version there is, as a copy of its own, so that the backward sees the same (PipeDream)
-    asp:none     the newest there is, in place: a step in between changes what the backward computes with (TAP)
+* csp, bulk: the version that `Sync` names. It stays until the backward is done, because whoever writes it waits.
+* asp:stash: the newest version there is, as a copy, so that the backward sees the same (PipeDream).
+* asp:none: the newest there is, in place. A step in between changes what the backward computes with (TAP).
 """
 
 from __future__ import annotations

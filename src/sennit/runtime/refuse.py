@@ -11,6 +11,7 @@ from sennit.plan.plan import load_cuts
 from sennit.profile.quick import block_order
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
+from sennit.runtime.placing import refuse_races
 from sennit.runtime.request import Request
 from sennit.runtime.runfolder import refuse_existing
 from sennit.supernet.bits import same_bits
@@ -83,3 +84,4 @@ def _check_placement(request: Request) -> None:
         )
     if request.placement.plan is not None:
         load_cuts(Path(request.placement.plan), blocks, n)
+    refuse_races(request.recipe.built, request.placement)

@@ -81,6 +81,16 @@ class VersionGate:
         return self.store.holds(group, version)
 
 
+class NoGate:
+    """Always open: asynchronous reads wait for no version."""
+
+    def __init__(self, worker: Worker) -> None:
+        pass
+
+    def open(self, group: str, seq_id: int, version: int) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Parts:
     """Parts of a worker that a test may replace by broken ones, to show that they are caught.

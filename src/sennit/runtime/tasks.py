@@ -22,6 +22,7 @@ from sennit.program.step import Step
 from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import Use
+from sennit.runtime.reading import Reading
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet, Word
@@ -31,7 +32,6 @@ from sennit.schedule.ready import Ready
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names
 from sennit.supernet.context import StepContext, step_context
-from sennit.supernet.sync import Sync
 from sennit.supernet.task import fold_losses
 from sennit.trace.access import AccessLog, Phase
 
@@ -62,10 +62,10 @@ class Tasks:
     """
 
     def __init__(
-        self, share: Share, store: DeviceStore, sync: Sync, ready: Ready, waiting: Waiting, batches: Batches,
+        self, share: Share, store: DeviceStore, reading: Reading, ready: Ready, waiting: Waiting, batches: Batches,
         stepping: Stepping, log: AccessLog, send: Send, report: Callable[[Any], None], device: torch.device,
     ) -> None:  # fmt: skip
-        self.share, self.store, self.sync, self.ready, self.waiting = share, store, sync, ready, waiting
+        self.share, self.store, self.reading, self.ready, self.waiting = share, store, reading, ready, waiting
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
         modules = self.built.modules  # slots are bound into these
@@ -117,14 +117,11 @@ class Tasks:
         self.ready.add(Task("B", y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
 
     def slots(self, subnet: Subnet, run: Run) -> Callable[[str], Tensor]:
-        """Finds the tensor of a parameter or buffer, in the version that `Sync` names."""
+        """Finds the tensor of a parameter or buffer."""
         if self.device.type != "cpu" and len({r.worker for r in subnet.runs}) > 1:
             for group in subnet.read_by_run[run.index]:
                 assert subnet.owner[group] == run.worker or group in self.share.wandering, group
-        held = {
-            group: self.store.acquire(group, self.sync.reads(group, subnet.seq_id))
-            for group in subnet.read_by_run[run.index]
-        }
+        held = {group: self.reading.acquire(group, subnet.seq_id) for group in subnet.read_by_run[run.index]}
         names = self.built.groups.of_name
 
         def slot(name: str) -> Tensor:
@@ -209,11 +206,11 @@ class Tasks:
     def write_log(self, subnet: Subnet, run: Run, j: int, phase: Phase, before: dict[str, Word]) -> None:
         """Write down which version of each group was there, read beside its bytes."""
         y = subnet.seq_id
+        seen = {group: self.reading.seen(group, y, j, phase) for group in subnet.read_by_run[run.index]}
         for step in run.steps:
             read, moved = self.built.groups.of_step(step)
             for group in read:
-                seen = self.store.seen(group, self.sync.reads(group, y))
-                self.log.parameters(step.name, group, y, j, phase, "R", seen)
+                self.log.parameters(step.name, group, y, j, phase, "R", seen[group])
             if phase == "F":
                 for group in moved:
                     if group not in self.share.frozen:

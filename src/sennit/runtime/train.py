@@ -86,6 +86,12 @@ class _Run:
                 f"{', '.join(changed)}: the code has changed since the checkpoint at subnet {found.seq_id}, so going "
                 "on would give what no one run gives. Put the old code back, or start a new run with another --out"
             )
+        workers = self.folder.read_run()["placement"]["workers"]
+        if self.recipe.sync_rule.per_placement and workers != self.request.placement.workers:
+            raise UserError(
+                f"under sync = {self.recipe.sync!r} the number of workers is part of the result, and "
+                f"{self.folder.path} began with {workers}; go on with --workers {workers}"
+            )
         self.folder.rewind(found.state["lengths"])
         return found.seq_id, State(found.weights, found.optimizer, found.state["versions"])
 

@@ -24,7 +24,8 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
-from sennit.runtime.share import DeviceStore, Share, VersionGate
+from sennit.runtime.reading import Exact, Newest
+from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.stall import Quiet, awaited
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
@@ -32,8 +33,9 @@ from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.csp import CspOrder
-from sennit.schedule.order import Task
+from sennit.schedule.order import Order, Task
 from sennit.schedule.ready import Ready
+from sennit.schedule.stream import StreamOrder
 from sennit.trace.access import AccessLog
 
 IDLE_S = 0.0005
@@ -66,15 +68,18 @@ class Worker:
         self.sync.start(share.versions)
         self.order = BufferOrder()
         self.order.start(share.words)
-        self.ready, self.policy = Ready(), CspOrder()
-        self.waiting = Waiting(share.host, self.sync, (share.parts.gate or VersionGate)(self), self.ready)
+        rule = share.recipe.sync_rule
+        self.ready, self.policy = Ready(), self.make_order()
+        gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
+        self.waiting = Waiting(share.host, self.sync, gate(self), self.ready)
         self.batches = Batches(self.built, share.placement, device)
         self.stepping = Stepping(
             rank, share, store, log, lambda worker, message: channel.send(worker, message, []), self.report,
             self.settle,
         )  # fmt: skip
         self.tasks = Tasks(
-            share, store, self.sync, self.ready, self.waiting, self.batches, self.stepping, log, self.send,
+            share, store, Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, self.sync), self.ready,
+            self.waiting, self.batches, self.stepping, log, self.send,
             self.report, device,
         )  # fmt: skip
         self.subnets: dict[int, Subnet] = {}
@@ -92,6 +97,16 @@ class Worker:
         self.quiet = Quiet()
         self.heard = 0
         """Messages from the launcher."""
+
+    def make_order(self) -> Order:
+        """Which of the ready tasks is run next."""
+        share = self.share
+        if share.recipe.sync_rule.kind != "asp":
+            return CspOrder()
+        ahead = share.placement.workers - self.rank
+        return StreamOrder(
+            min(ahead, (share.in_flight - 1) * self.m + 1), self.m, share.start, lambda: min(self.limit, self.halt)
+        )
 
     # -- the loop
 
@@ -219,6 +234,12 @@ class Worker:
             y, self.built.program(drawn), self.built.groups, self.share.frozen, self.sync, self.order,
             lambda block: plans.worker(y, 0, block), self.rank, self.m, self.stepping.bulks,
         )  # fmt: skip
+        if isinstance(self.policy, StreamOrder) and len(subnet.own) != 1:
+            raise UserError(
+                f"sync = {self.share.recipe.sync!r} runs every worker once per subnet; subnet {y} has "
+                f"{len(subnet.own)} runs on worker {self.rank}. Use sync = 'csp' or 'bulk:K', another plan or fewer "
+                "workers"
+            )
         self.subnets[y] = subnet
         for run in subnet.own:
             for j in range(self.m):

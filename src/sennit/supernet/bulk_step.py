@@ -19,7 +19,9 @@ from sennit.supernet.optim import parameter_names
 
 
 class BulkStep:
-    """Args:
+    """Makes an optimizer step once per bulk.
+
+    Args:
         optimizer: its `step` is replaced.
         size: K.
         clip: clips the mean gradients, by name, in place.

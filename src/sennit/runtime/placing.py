@@ -1,0 +1,65 @@
+"""Where blocks run: the plan of a placement, and which groups it makes several workers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from sennit.errors import UserError
+from sennit.plan.balance import balanced_cuts
+from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
+from sennit.profile.quick import block_costs, block_order
+from sennit.recipe import Placement
+from sennit.runtime.forked import in_child
+from sennit.supernet.build import Built
+
+
+def plans_of(built: Built, placement: Placement, home: Callable[[str], Tensor] | None = None) -> Plans:
+    """A file of cuts, or a balanced partition.
+
+    Args:
+        home: memory of a tensor by name, to measure blocks with. Under asynchronous rules, where the plan is part of
+            the result, nothing is measured: every worker gets as many blocks.
+    """
+    n, blocks = placement.workers, block_order(built)
+    if placement.plan is not None:
+        plan = load_cuts(Path(placement.plan), blocks, n)
+    elif n == 1:
+        plan = CutsPlan(blocks, [[]], 1)
+    elif built.recipe.sync_rule.kind == "asp":
+        plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n)], n)
+    else:
+        assert home is not None
+        if not built.block_s:
+            built.block_s = in_child(lambda: block_costs(built, home, blocks))
+        plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n)], n)
+    return Plans([PlanEpoch(0, plan)])
+
+
+def refuse_races(built: Built, placement: Placement) -> None:
+    """Under asynchronous rules a group that several workers use would be read whenever they happen to."""
+    recipe = built.recipe
+    if recipe.sync_rule.kind == "asp" and (wander := wandering(built, plans_of(built, placement))):
+        raise UserError(
+            f"sync = {recipe.sync!r} reads whatever is there, so each layer must stay with one worker; "
+            f"{', '.join(sorted(wander)[:3])} would be used by several. Use sync = 'csp' or 'bulk:K', another plan, "
+            "or one worker"
+        )
+
+
+def wandering(built: Built, plans: Plans) -> frozenset[str]:
+    """Groups that more than one worker uses: all if the plan moves blocks, else those with steps on several workers."""
+    if plans.workers == 1:
+        return frozenset()
+    if not plans.static:
+        return frozenset(group.name for group in built.groups.all)
+    users: dict[str, set[int]] = {}
+    for program in built.covering:
+        for step in program.steps:
+            worker = plans.worker(0, 0, step.block)
+            read, moved = built.groups.of_step(step)
+            for group in (*read, *moved):
+                users.setdefault(group, set()).add(worker)
+    return frozenset(group for group, workers in users.items() if len(workers) > 1)
