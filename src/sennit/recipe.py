@@ -235,6 +235,8 @@ class Placement:
     """A file of cuts; default is a balanced partition from a quick profile."""
     in_flight: int = 0
     """How many subnets may be unfinished at once; 0 chooses."""
+    split: bool = False
+    """Gradients of weights as tasks of their own, after those that others wait for."""
     loaders: int = 0
     """Loader processes per worker that reads data; 0 loads in the worker."""
     prefetch: int = 2

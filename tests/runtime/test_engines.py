@@ -79,6 +79,15 @@ def test_in_flight_is_placement(in_flight: int, tmp_path: Path) -> None:
     assert hashes(first) == hashes(second)
 
 
+@pytest.mark.parametrize("case", ["strict", "delayed", "adamw-one-micro-batch", "bf16", "bulk-layer-clip"])
+def test_a_split_backward_is_placement(case: str, tmp_path: Path) -> None:
+    made = recipe(**CASES[case])
+    plain = run(made, tmp_path / "plain", engine="plain")
+    result = run(made, tmp_path / "split", workers=3, plan=cuts_file(made, 3, tmp_path), in_flight=5, split=True)
+    assert hashes(result) == hashes(plain)
+    assert not violations(tmp_path / "split")
+
+
 @pytest.mark.parametrize("loaders", [1, 4])
 @pytest.mark.parametrize("batch", [(7, 3), (1, 1)])
 def test_loader_processes_are_placement(loaders: int, batch: tuple[int, int], tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class Train:
     """A file of cuts: which worker runs which blocks."""
     in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: chosen)")] = 0
     """Most subnets that are unfinished at once."""
+    split: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Compute gradients of weights after those that others wait for, as tasks of their own."""
     loaders: Annotated[int, arg(metavar="L")] = 0
     """Loader processes per worker that reads data."""
     prefetch: Annotated[int, arg(metavar="P")] = 2
@@ -112,6 +114,7 @@ class Train:
             for name, value, unused in (
                 ("plan", self.plan, None),
                 ("in-flight", self.in_flight, 0),
+                ("split", self.split, False),
                 ("loaders", self.loaders, 0),
                 ("prefetch", self.prefetch, 2),
             ):
@@ -123,6 +126,7 @@ class Train:
             device=self.device,
             plan=plan,
             in_flight=self.in_flight,
+            split=self.split,
             loaders=self.loaders,
             prefetch=self.prefetch,
         )

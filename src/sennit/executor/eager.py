@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sennit.executor.split import Joint, split, weight_gradients
 from sennit.program.cut import Run
 from sennit.program.run import Values, run_step
 from sennit.program.step import Program, Step
@@ -36,6 +37,7 @@ class RunContext:
         value_leaves: `(value, reading step)` to leaf, for arrivals whose gradient is wanted.
         parameter_leaves: `(name, using step)` to leaf; step -1 for a parameter used by one step.
         loss: this micro-batch's share of the loss, if the run ends in it.
+        joints: between `backward_input` and `backward_weight`, where the latter starts.
     """
 
     run: Run
@@ -43,6 +45,7 @@ class RunContext:
     value_leaves: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     parameter_leaves: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
+    joints: list[Joint] = field(default_factory=list)
 
 
 @dataclass
@@ -185,20 +188,7 @@ class EagerExecutor:
         Returns:
             One gradient per (value, reader) and (parameter, user); None where the loss does not depend on it.
         """
-        roots: list[Tensor] = []
-        given: list[Tensor] = []
-        for value, root in ctx.roots.items():
-            parts = grads.get(value, [])
-            if not parts:
-                continue
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            roots.append(root)
-            given.append(total)
-        if ctx.loss is not None and ctx.loss.requires_grad:
-            roots.append(ctx.loss)
-            given.append(torch.ones_like(ctx.loss))
+        roots, given = _roots(ctx, grads)
         keys: list[Any] = [*ctx.value_leaves, *ctx.parameter_leaves]
         leaves = [*ctx.value_leaves.values(), *ctx.parameter_leaves.values()]
         found: tuple[Tensor | None, ...] = (None,) * len(leaves)
@@ -207,6 +197,53 @@ class EagerExecutor:
         n = len(ctx.value_leaves)
         settle = [None if g is None else settled(g) for g in found[:n]]
         return Gradients(dict(zip(keys[:n], settle, strict=True)), dict(zip(keys[n:], found[n:], strict=True)))
+
+    def backward_input(self, ctx: RunContext, grads: Mapping[int, list[Tensor]]) -> Gradients:
+        """Gradients of the values that came into the run, and of weights that cannot be left for later.
+
+        Args:
+            grads: as for `backward`.
+        """
+        roots, given = _roots(ctx, grads)
+        parts = split(roots, ctx.parameter_leaves)
+        ctx.joints = parts.joints
+        edges = [edge for joint in parts.joints for edge in joint.edges]
+        leaves: list[Any] = [*ctx.value_leaves.values(), *edges, *(ctx.parameter_leaves[key] for key in parts.whole)]
+        found: tuple[Tensor | None, ...] = (None,) * len(leaves)
+        if roots and leaves:
+            found = torch.autograd.grad(roots, leaves, given, allow_unused=True, retain_graph=True)
+        n = len(ctx.value_leaves)
+        arrived = iter(found[n : n + len(edges)])
+        for joint in parts.joints:
+            joint.grads = [next(arrived) for _ in joint.edges]
+        settle = [None if g is None else settled(g) for g in found[:n]]
+        return Gradients(
+            dict(zip(ctx.value_leaves, settle, strict=True)),
+            dict(zip(parts.whole, found[n + len(edges) :], strict=True)),
+        )
+
+    def backward_weight(self, ctx: RunContext) -> dict[tuple[str, int], Tensor | None]:
+        """Gradients of the weights that `backward_input` has left out."""
+        return weight_gradients(ctx.joints, ctx.parameter_leaves)
+
+
+def _roots(ctx: RunContext, grads: Mapping[int, list[Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+    """Tensors to start from, and their gradients."""
+    roots: list[Tensor] = []
+    given: list[Tensor] = []
+    for value, root in ctx.roots.items():
+        parts = grads.get(value, [])
+        if not parts:
+            continue
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        roots.append(root)
+        given.append(total)
+    if ctx.loss is not None and ctx.loss.requires_grad:
+        roots.append(ctx.loss)
+        given.append(torch.ones_like(ctx.loss))
+    return roots, given
 
 
 def owned(grad: Tensor, like: Tensor) -> Tensor:

@@ -98,12 +98,14 @@ class Subnet:
 def make_subnet(
     seq_id: int, program: Program, groups: Groups, kept: frozenset[str], sync: Sync, order: BufferOrder,
     worker_of: Callable[[str], int], rank: int, micro_batches: int, bulks: Bulks | None = None,
+    split: bool = False,
 ) -> Subnet:  # fmt: skip
     """Cut a program, note what its runs read and write, and tell `sync`, `order` and `bulks` about it.
 
     Args:
         kept: groups that do not train (`shared = "frozen"`).
         worker_of: the plan, from block to worker.
+        split: the backward is two tasks.
     """
     runs = cut(program, [worker_of(step.block) for step in program.steps])
     read_by_run: dict[int, tuple[str, ...]] = {}
@@ -137,5 +139,5 @@ def make_subnet(
     own = tuple(run for run in runs if run.worker == rank)
     return Subnet(
         seq_id, program.arch, program, runs, own, read_by_run, moved_by_run, owner, first_step, users, before, uses,
-        left=2 * micro_batches * len(own), unfinished={g for g in trained if owner[g] == rank},
+        left=(3 if split else 2) * micro_batches * len(own), unfinished={g for g in trained if owner[g] == rank},
     )  # fmt: skip

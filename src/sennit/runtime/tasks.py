@@ -3,6 +3,7 @@
 F:  values in ─▶ slots bound ─▶ steps ─▶ values out, one message per receiving run
 B:  gradients in ─▶ steps back ─▶ gradients of values, to where they were made
                               └─▶ gradients of parameters, to the workers that own the groups
+I and W: the two ends of B, as tasks of their own
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sennit.executor.eager import EagerExecutor, Gradients, RunContext
+from sennit.executor.eager import EagerExecutor, RunContext
 from sennit.program.cut import Run
 from sennit.program.run import bind_inputs
 from sennit.program.step import Step
@@ -46,11 +47,13 @@ class Flight:
         values: value number to (tensor or shape, whether its gradient is wanted).
         grads: value number to gradient per reading step.
         context: kept between forward and backward.
+        found: gradients of parameters that I has, kept for W.
     """
 
     values: dict[int, tuple[Any, bool]] = field(default_factory=dict)
     grads: dict[int, dict[int, Tensor | None]] = field(default_factory=dict)
     context: RunContext | None = None
+    found: dict[Use, Tensor | None] | None = None
 
 
 class Tasks:
@@ -87,8 +90,10 @@ class Tasks:
         with step_context(context):
             if task.kind == "F":
                 self.forward(subnet, run, task.micro_batch, context)
+            elif task.kind == "W":
+                self.weight(subnet, run, task.micro_batch)
             else:
-                self.backward(subnet, run, task.micro_batch)
+                self.backward(subnet, run, task.micro_batch, split=task.kind == "I")
 
     # -- forward
 
@@ -114,7 +119,8 @@ class Tasks:
             self.note_loss(subnet, j, ctx.loss)
         self.depart(subnet, run, j, out, ctx)
         awaited = [(v, r) for v, readers in run.departures if v in ctx.roots for r in readers]
-        self.ready.add(Task("B", y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
+        kind = "I" if self.share.placement.split else "B"
+        self.ready.add(Task(kind, y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
 
     def slots(self, subnet: Subnet, run: Run) -> Callable[[str], Tensor]:
         """Finds the tensor of a parameter or buffer."""
@@ -167,15 +173,17 @@ class Tasks:
 
     # -- backward
 
-    def backward(self, subnet: Subnet, run: Run, j: int) -> None:
+    def backward(self, subnet: Subnet, run: Run, j: int, split: bool) -> None:
+        """The whole backward, or the part that others wait for."""
         flight = self.flights.pop((subnet.seq_id, j, run.index))
-        assert flight.context is not None
+        ctx = flight.context
+        assert ctx is not None
         by_value: dict[int, list[Tensor]] = {}
         for value, parts in flight.grads.items():
             ordered = [parts[reader] for reader in sorted(parts, reverse=True)]
             by_value[value] = [grad for grad in ordered if grad is not None]
         self.where = f"{run.steps[-1].name} (backward)"
-        grads = self.executor.backward(flight.context, by_value)
+        grads = self.executor.backward_input(ctx, by_value) if split else self.executor.backward(ctx, by_value)
         self.write_log(subnet, run, j, "B", {})
         for source in sorted({a.source for a in run.arrivals}):
             message = Message("B", subnet.seq_id, j, source, run.index)
@@ -187,14 +195,28 @@ class Tasks:
                     tensors.append(grad)
             if message.items:
                 self.send(subnet.runs[source].worker, message, tensors)
-        self.hand_in(subnet, run, j, grads)
+        if split:
+            self.ready.add(Task("W", subnet.seq_id, j, run.index), [])
+        if split and ctx.joints:
+            self.flights[subnet.seq_id, j, run.index] = Flight(context=ctx, found=grads.parameters)
+        else:
+            self.hand_in(subnet, run, j, grads.parameters)
 
-    def hand_in(self, subnet: Subnet, run: Run, j: int, grads: Gradients) -> None:
+    def weight(self, subnet: Subnet, run: Run, j: int) -> None:
+        """Gradients of weights that the backward has left out; nothing if it has left out none."""
+        flight = self.flights.pop((subnet.seq_id, j, run.index), None)
+        if flight is None:
+            return
+        assert flight.context is not None and flight.found is not None
+        self.where = f"{run.steps[-1].name} (gradients of weights)"
+        self.hand_in(subnet, run, j, {**flight.found, **self.executor.backward_weight(flight.context)})
+
+    def hand_in(self, subnet: Subnet, run: Run, j: int, grads: dict[Use, Tensor | None]) -> None:
         """Give the parameters' gradients to the workers that own their groups; one part per group."""
         parts: dict[str, dict[Use, Tensor | None]] = {
             group: {} for group in subnet.read_by_run[run.index] if group not in self.share.frozen
         }
-        for use, grad in grads.parameters.items():
+        for use, grad in grads.items():
             parts[self.built.groups.of_name[use[0]].name][use] = grad
         for group, part in parts.items():
             uses = [(use, False) for use in part]

@@ -23,6 +23,8 @@ class Waiting:
         self.host, self.sync, self.gate, self.ready = host, sync, gate, ready
         self.versions: dict[tuple[str, int, int], None] = {}
         self.words: dict[tuple[str, Word], None] = {}
+        self.awaited: set[tuple[str, int]] = set()
+        """(group, version) of `versions`."""
 
     def __bool__(self) -> bool:
         return bool(self.versions or self.words)
@@ -35,6 +37,7 @@ class Waiting:
             event = (group, y, self.sync.reads(group, y))
             if not self.gate.open(*event):
                 self.versions[event] = None
+                self.awaited.add((group, event[2]))
                 events.append(("version", *event))
         for group, use in subnet.first_moves(run):
             word = subnet.word_before(group, micro_batch, use)
@@ -52,6 +55,7 @@ class Waiting:
         """Tell `ready` which awaited versions and words have come."""
         for event in [e for e in self.versions if self.gate.open(*e)]:
             del self.versions[event]
+            self.awaited.discard((event[0], event[2]))
             self.ready.happened(("version", *event))
         for group, word in [e for e in self.words if self.word(e[0]) == e[1]]:
             del self.words[group, word]

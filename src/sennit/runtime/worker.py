@@ -102,11 +102,15 @@ class Worker:
         """Which of the ready tasks is run next."""
         share = self.share
         if share.recipe.sync_rule.kind != "asp":
-            return CspOrder()
+            return CspOrder(self.awaited)
         ahead = share.placement.workers - self.rank
         return StreamOrder(
             min(ahead, (share.in_flight - 1) * self.m + 1), self.m, share.start, lambda: min(self.limit, self.halt)
         )
+
+    def awaited(self, seq_id: int, run: int) -> bool:
+        """Whether a forward here waits for a version that this run of `seq_id` makes."""
+        return any((group, seq_id) in self.waiting.awaited for group in self.subnets[seq_id].read_by_run[run])
 
     # -- the loop
 
@@ -233,6 +237,7 @@ class Worker:
         subnet = make_subnet(
             y, self.built.program(drawn), self.built.groups, self.share.frozen, self.sync, self.order,
             lambda block: plans.worker(y, 0, block), self.rank, self.m, self.stepping.bulks,
+            self.share.placement.split,
         )  # fmt: skip
         if isinstance(self.policy, StreamOrder) and len(subnet.own) != 1:
             raise UserError(
