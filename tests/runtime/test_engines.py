@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sennit.errors import UserError
 from sennit.profile.quick import block_order
 from sennit.recipe import EvaluateRule, Recipe
 from sennit.runtime.share import Parts
@@ -86,6 +87,15 @@ def test_a_split_backward_is_placement(case: str, tmp_path: Path) -> None:
     result = run(made, tmp_path / "split", workers=3, plan=cuts_file(made, 3, tmp_path), in_flight=5, split=True)
     assert hashes(result) == hashes(plain)
     assert not violations(tmp_path / "split")
+
+
+def test_a_step_that_splitting_changes_is_refused_by_name(tmp_path: Path) -> None:
+    made = recipe(space="odd.py:Odd", data="chain.py:Data", loss_name="cross_entropy", steps=4)
+    with pytest.raises(
+        UserError, match=r"step 'odd' \(Scale.*another gradient of parameter 'odd.w' .*Leave out --split"
+    ):
+        run(made, tmp_path / "split", workers=2, split=True)
+    run(made, tmp_path / "whole", workers=2)
 
 
 @pytest.mark.parametrize("loaders", [1, 4])

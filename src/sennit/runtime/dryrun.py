@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.errors import UserError
-from sennit.executor.eager import EagerExecutor
+from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.program.cut import Run, cut
 from sennit.program.run import bind_inputs
 from sennit.program.spec import Spec
@@ -43,6 +43,9 @@ WRITES = """{where}: step {name!r} ({call}) writes into its own parameter {param
 Only the optimizer may change a parameter, once per subnet, or the result would depend on who runs which step. Compute a
 changed copy instead (w = self.weight.clamp(-1, 1)), or keep what forward changes in a buffer."""
 
+SPLITS_BADLY = """{where}: step {name!r} ({call}) has another gradient of {what} when its backward is split.
+Leave out --split."""
+
 OWN_STATE = """{where}: step {name!r} ({call}) gives another output when it is run again on the same input and key.
 It keeps state in Python, or draws from a generator of its own; workers are other processes, which would not see it.
 Keep state in buffers (register_buffer) and draw with torch's own functions (torch.randn, nn.Dropout), which are keyed;
@@ -55,8 +58,11 @@ def names_nondeterminism(error: BaseException) -> bool:
     return "deterministic" in text and ("implementation" in text or "does not have" in text)
 
 
-def dry_run(built: Built, device: torch.device) -> tuple[int, int]:
+def dry_run(built: Built, device: torch.device, split: bool = False) -> tuple[int, int]:
     """Run every distinct step of the archs that cover the space.
+
+    Args:
+        split: see, too, that a backward in two parts gives the same bits.
 
     Returns:
         How many steps were run, and how many distinct ones there are.
@@ -77,13 +83,13 @@ def dry_run(built: Built, device: torch.device) -> tuple[int, int]:
                 _loss(built, program, executor, lambda name: _filled(like[name], device), device)
             total.update(step.name for step in program.steps)
             if time.perf_counter() - begin < BUDGET_S[device.type]:
-                _run(built, program, executor, seen, lambda name: _filled(like[name], device), device)
+                _run(built, program, executor, seen, lambda name: _filled(like[name], device), device, split)
     return len(seen), len(total)
 
 
 def _run(
     built: Built, program: Program, executor: EagerExecutor, seen: dict[str, dict[int, Spec]],
-    fill: Callable[[str], Tensor], device: torch.device,
+    fill: Callable[[str], Tensor], device: torch.device, split: bool,
 ) -> None:  # fmt: skip
     context = StepContext.of(built.recipe.seed, 0, 0, built.recipe.precision, device)
     x, _ = built.micro_batches(built.batches[0])[0]
@@ -106,14 +112,17 @@ def _run(
             out, ctx = executor.forward(
                 program, _without_loss(run), slots, arrivals, wanted, context, None, lambda step: None
             )
-            executor.backward(ctx, {v: [torch.ones_like(root)] for v, root in ctx.roots.items()})
+            given = {v: [torch.ones_like(root)] for v, root in ctx.roots.items()}
+            grads = executor.backward(ctx, given)
             slots.refuse_written(step)
             slots.take_back()
-            again, _ = executor.forward(
+            again, ctx = executor.forward(
                 program, _without_loss(run), slots, arrivals, wanted, context, None, lambda step: None
             )
             if not same_bits(list(out.values()), list(again.values())):
                 raise UserError(OWN_STATE.format(name=step.name, call=step.call, where=step.where))
+            if split:
+                _same_gradients(step, executor, ctx, given, grads)
         except UserError:
             raise
         except Exception as error:
@@ -127,6 +136,19 @@ def _run(
             ) from error  # fmt: skip
         made.update(out)
         seen[step.name] = {v: Spec.of(t) for v, t in out.items() if isinstance(t, Tensor)}
+
+
+def _same_gradients(
+    step: Step, executor: EagerExecutor, ctx: RunContext, given: dict[int, list[Tensor]], whole: Gradients
+) -> None:
+    """Raise if a backward in two parts gives other bits than one in a piece."""
+    first = executor.backward_input(ctx, given)
+    parts: dict[Any, Tensor | None] = {**first.values, **first.parameters, **executor.backward_weight(ctx)}
+    for key, grad in {**whole.values, **whole.parameters}.items():
+        other = parts.get(key)
+        if (grad is None) != (other is None) or (grad is not None and not same_bits(grad, other)):
+            what = f"parameter {key[0]!r}" if isinstance(key[0], str) else f"value {key[0]}"
+            raise UserError(SPLITS_BADLY.format(where=step.where, name=step.name, call=step.call, what=what))
 
 
 class _Slots:

@@ -69,10 +69,11 @@ def check(request: Request) -> None:
         built.dataset(recipe.evaluate.split)
         for arch in recipe.evaluate.archs:
             built.program(arch)
-    if not recipe.allow_nondeterministic and request.placement.device not in built.dry:
-        device = torch.device(request.placement.device)
-        in_child(lambda: dry_run(built, device))
-        built.dry.add(request.placement.device)
+    placement = request.placement
+    run = (placement.device, placement.split)
+    if not recipe.allow_nondeterministic and not {run, (placement.device, True)} & built.dry:
+        in_child(lambda: dry_run(built, torch.device(placement.device), placement.split))
+        built.dry.add(run)
 
 
 def _check_placement(request: Request) -> None:

@@ -52,8 +52,8 @@ class Built:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.dry: set[str] = set()
-        """Devices on which every step has been run once (`sennit.runtime.dryrun`)."""
+        self.dry: set[tuple[str, bool]] = set()
+        """Devices on which every step has been run once, and whether with its backward split (`runtime.dryrun`)."""
         self.block_s: dict[str, float] = {}
         """Seconds of each block, once measured (`sennit.profile.quick`)."""
 
