@@ -235,6 +235,10 @@ class Placement:
     """A file of cuts; default is a balanced partition from a quick profile."""
     in_flight: int = 0
     """How many subnets may be unfinished at once; 0 chooses."""
+    chunks: int = 1
+    """Stretches of the network that each worker gets, in turn."""
+    release: str = "stage"
+    """What is run in one piece, and whose versions are there at once: all blocks of a `stage`, or each `layer`."""
     split: bool = False
     """Gradients of weights as tasks of their own, after those that others wait for."""
     loaders: int = 0
@@ -247,6 +251,10 @@ class Placement:
             raise RecipeError(f"--workers must be at least 1, got {self.workers}")
         if self.device not in ("cpu", "cuda"):
             raise RecipeError(f"--device must be cpu or cuda, got {self.device!r}")
+        if self.chunks < 1 or self.release not in ("stage", "layer"):
+            raise RecipeError(
+                f"--chunks must be at least 1 and --release stage or layer, got {self.chunks} and {self.release!r}"
+            )
         if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
             raise RecipeError(
                 f"in_flight >= 0, loaders >= 0 and prefetch >= 1 must hold, got {self.in_flight}, {self.loaders}, "

@@ -19,6 +19,16 @@ def test_the_drawing_of_the_docstring() -> None:
     assert plan.static
 
 
+def test_chunks_go_round_the_workers(tmp_path: Path) -> None:
+    plan = CutsPlan(BLOCKS, [[1, 2, 4]], 2, chunks=2)
+    assert [plan.worker(7, 0, block) for block in BLOCKS] == [0, 1, 0, 0, 1]
+    assert [plan.stretch(7, 0, block) for block in BLOCKS] == [0, 1, 2, 2, 3]
+    (tmp_path / "cuts.json").write_text(plan.to_json())
+    assert load_cuts(tmp_path / "cuts.json", BLOCKS, 2).chunks == 2
+    with pytest.raises(UserError, match="2 workers with 2 chunks each need 3 sorted cuts"):
+        CutsPlan(BLOCKS, [[1]], 2, chunks=2)
+
+
 def test_cuts_differ_between_subnets_and_start_again() -> None:
     plan = CutsPlan(BLOCKS, [[1], [4]], 2)
     assert [plan.worker(y, 0, "blocks.1") for y in range(4)] == [1, 0, 1, 0]

@@ -48,6 +48,10 @@ class Train:
     """Go on with the run that is there, on as many workers as you like. Nothing there starts it."""
     plan: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: balanced)")] = None
     """A file of cuts: which worker runs which blocks."""
+    chunks: Annotated[int, arg(metavar="V")] = 1
+    """Stretches of the network that each worker gets, in turn."""
+    release: Literal["stage", "layer"] = "stage"
+    """What a worker runs in one piece; with layer, others wait for single layers, and there are more pieces."""
     in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: chosen)")] = 0
     """Most subnets that are unfinished at once."""
     split: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -114,6 +118,8 @@ class Train:
             for name, value, unused in (
                 ("plan", self.plan, None),
                 ("in-flight", self.in_flight, 0),
+                ("chunks", self.chunks, 1),
+                ("release", self.release, "stage"),
                 ("split", self.split, False),
                 ("loaders", self.loaders, 0),
                 ("prefetch", self.prefetch, 2),
@@ -126,6 +132,8 @@ class Train:
             device=self.device,
             plan=plan,
             in_flight=self.in_flight,
+            chunks=self.chunks,
+            release=self.release,
             split=self.split,
             loaders=self.loaders,
             prefetch=self.prefetch,

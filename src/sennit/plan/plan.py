@@ -32,6 +32,10 @@ class Plan(Protocol):
         """The worker that runs the steps of `block` for this subnet and micro-batch."""
         ...
 
+    def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
+        """Which stretch of the network `block` belongs to, counted in program order; each is on one worker."""
+        ...
+
 
 @dataclass(frozen=True)
 class PlanEpoch:
@@ -61,42 +65,54 @@ class Plans:
     def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
         return self.at(seq_id).worker(seq_id, micro_batch, block)
 
+    def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
+        return self.at(seq_id).stretch(seq_id, micro_batch, block)
+
 
 class CutsPlan:
     """Contiguous stretches of blocks, by cuts that may differ from subnet to subnet.
 
         blocks   stem  blocks.0  blocks.1  blocks.2  head
         cuts [2, 4]:   worker 0 | worker 1          | worker 2
+        2 workers, 2 chunks,
+        cuts [1, 2, 4]: 0  |  1  |         0        |  1       worker; the stretches are 0, 1, 2, 3
 
     Args:
         blocks: all blocks in program order.
-        cuts: for each subnet (cyclically) the sorted positions at which the next worker begins.
-        workers: number of workers; a cut list has `workers - 1` entries.
+        cuts: for each subnet (cyclically) the sorted positions at which the next stretch begins.
+        workers: number of workers.
+        chunks: stretches per worker, dealt out in turn (looped placement: Narayanan et al. 2021, section 2.2); a cut
+            list has `workers * chunks - 1` entries.
     """
 
     per_micro_batch = False
 
-    def __init__(self, blocks: Sequence[str], cuts: Sequence[Sequence[int]], workers: int) -> None:
+    def __init__(self, blocks: Sequence[str], cuts: Sequence[Sequence[int]], workers: int, chunks: int = 1) -> None:
         self.blocks = list(blocks)
         self.position = {block: i for i, block in enumerate(blocks)}
         self.cuts = [list(c) for c in cuts]
-        self.workers = workers
+        self.workers, self.chunks = workers, chunks
         self.static = len(self.cuts) == 1
         for i, c in enumerate(self.cuts):
-            if len(c) != workers - 1 or c != sorted(c) or (c and not 0 <= c[0] <= c[-1] <= len(blocks)):
+            if len(c) != workers * chunks - 1 or c != sorted(c) or (c and not 0 <= c[0] <= c[-1] <= len(blocks)):
+                who = f"{workers} workers" + (f" with {chunks} chunks each" if chunks > 1 else "")
                 raise UserError(
-                    f"cuts[{i}] = {c} does not fit: {workers} workers need {workers - 1} sorted cuts between 0 and "
+                    f"cuts[{i}] = {c} does not fit: {who} need {workers * chunks - 1} sorted cuts between 0 and "
                     f"{len(blocks)} (number of blocks)"
                 )
 
     def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
+        return self.stretch(seq_id, micro_batch, block) % self.workers
+
+    def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
         position = self.position.get(block)
         if position is None:
             raise UserError(f"the plan has no block {block!r}; it was made for another space")
         return bisect_right(self.cuts[seq_id % len(self.cuts)], position)
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, "workers": self.workers, "blocks": self.blocks, "cuts": self.cuts})
+        held = {"format": FORMAT, "workers": self.workers, "blocks": self.blocks, "cuts": self.cuts}
+        return json.dumps(held if self.chunks == 1 else {**held, "chunks": self.chunks})
 
 
 def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
@@ -123,8 +139,11 @@ def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
     cuts: Any = table["cuts"]
     if not _rows_of_integers(cuts):
         raise UserError(f"{path}: cuts must be a list of lists of integers, got {cuts!r:.80}")
+    chunks: Any = table.get("chunks", 1)
+    if type(chunks) is not int or chunks < 1:
+        raise UserError(f"{path}: chunks must be a number of at least 1, got {chunks!r:.80}")
     try:
-        return CutsPlan(blocks, cuts, workers)
+        return CutsPlan(blocks, cuts, workers, chunks)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 

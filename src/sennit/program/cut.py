@@ -55,12 +55,17 @@ class Run:
     reads_input: bool
 
 
-def cut(program: Program, workers: Sequence[int]) -> tuple[Run, ...]:
-    """The runs of `program` when step i is on `workers[i]`. The loss is on the last step's worker."""
+def cut(program: Program, workers: Sequence[int], parts: Sequence[int] | None = None) -> tuple[Run, ...]:
+    """The runs of `program` when step i is on `workers[i]`. The loss is on the last step's worker.
+
+    Args:
+        parts: steps of different parts are in different runs, even on one worker.
+    """
     assert len(workers) == len(program.steps), "a worker for every step"
     spans: list[tuple[int, int]] = []
-    for i, worker in enumerate(workers):
-        if spans and workers[spans[-1][0]] == worker:
+    keys = list(workers) if parts is None else list(zip(workers, parts, strict=True))
+    for i, key in enumerate(keys):
+        if spans and keys[spans[-1][0]] == key:
             spans[-1] = (spans[-1][0], i)
         else:
             spans.append((i, i))

@@ -23,18 +23,18 @@ def plans_of(built: Built, placement: Placement, home: Callable[[str], Tensor] |
         home: memory of a tensor by name, to measure blocks with. Under asynchronous rules, where the plan is part of
             the result, nothing is measured: every worker gets as many blocks.
     """
-    n, blocks = placement.workers, block_order(built)
+    n, v, blocks = placement.workers, placement.chunks, block_order(built)
     if placement.plan is not None:
         plan = load_cuts(Path(placement.plan), blocks, n)
     elif n == 1:
         plan = CutsPlan(blocks, [[]], 1)
     elif built.recipe.sync_rule.kind == "asp":
-        plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n)], n)
+        plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n * v)], n, v)
     else:
         assert home is not None
         if not built.block_s:
             built.block_s = in_child(lambda: block_costs(built, home, blocks))
-        plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n)], n)
+        plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n * v)], n, v)
     return Plans([PlanEpoch(0, plan)])
 
 

@@ -79,6 +79,14 @@ def check(request: Request) -> None:
 def _check_placement(request: Request) -> None:
     """More workers than blocks; a file of cuts that does not fit."""
     n, blocks = request.placement.workers, block_order(request.recipe.built)
+    v = request.placement.chunks
+    if v > 1 and request.placement.plan is not None:
+        raise UserError(f"--chunks {v}: the plan says how many there are; leave it out, or leave out --plan")
+    if v > 1 and n * v > len(blocks):
+        raise UserError(
+            f"--chunks {v}: {n} workers x {v} chunks need as many blocks, the space has {len(blocks)}; use at most "
+            f"{max(1, len(blocks) // n)}"
+        )
     if n > len(blocks):
         raise UserError(
             f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,9 +95,27 @@ class Subnet:
         return not self.left and not self.unfinished and not self.to_step
 
 
+def parts_of(program: Program, groups: Groups, stretch_of: Callable[[str], int], *, per_layer: bool) -> list[int]:
+    """A number for each step, another one where a new run must begin.
+
+    Args:
+        stretch_of: the plan, from block to stretch of the network.
+        per_layer: a new part wherever a block with parameters begins, so that its version is there as soon as its own
+            gradients are. Steps without parameters go with those before them.
+    """
+    parts: list[int] = []
+    block, stretch = "", -1
+    for step in program.steps:
+        now = stretch_of(step.block)
+        layer = per_layer and step.block != block and bool(groups.of_step(step)[0])
+        parts.append((parts[-1] if parts else -1) + (now != stretch or layer))
+        stretch, block = now, step.block if layer or now != stretch or not per_layer else block
+    return parts
+
+
 def make_subnet(
     seq_id: int, program: Program, groups: Groups, kept: frozenset[str], sync: Sync, order: BufferOrder,
-    worker_of: Callable[[str], int], rank: int, micro_batches: int, bulks: Bulks | None = None,
+    worker_of: Callable[[str], int], parts: Sequence[int], rank: int, micro_batches: int, bulks: Bulks | None = None,
     split: bool = False,
 ) -> Subnet:  # fmt: skip
     """Cut a program, note what its runs read and write, and tell `sync`, `order` and `bulks` about it.
@@ -105,9 +123,10 @@ def make_subnet(
     Args:
         kept: groups that do not train (`shared = "frozen"`).
         worker_of: the plan, from block to worker.
+        parts: of each step; see `cut`.
         split: the backward is two tasks.
     """
-    runs = cut(program, [worker_of(step.block) for step in program.steps])
+    runs = cut(program, [worker_of(step.block) for step in program.steps], parts)
     read_by_run: dict[int, tuple[str, ...]] = {}
     moved_by_run: dict[int, tuple[tuple[str, int], ...]] = {}
     owner: dict[str, int] = {}

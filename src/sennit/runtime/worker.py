@@ -29,7 +29,7 @@ from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.stall import Quiet, awaited
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
-from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet
+from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.csp import CspOrder
@@ -233,11 +233,13 @@ class Worker:
             self.take_in(self.next_id - 1, drawn)
 
     def take_in(self, y: int, drawn: dict[str, Any]) -> None:
-        plans = self.share.plans
+        plans, placement, program = self.share.plans, self.share.placement, self.built.program(drawn)
+        parts = parts_of(
+            program, self.built.groups, lambda block: plans.stretch(y, 0, block), per_layer=placement.release == "layer"
+        )
         subnet = make_subnet(
-            y, self.built.program(drawn), self.built.groups, self.share.frozen, self.sync, self.order,
-            lambda block: plans.worker(y, 0, block), self.rank, self.m, self.stepping.bulks,
-            self.share.placement.split,
+            y, program, self.built.groups, self.share.frozen, self.sync, self.order,
+            lambda block: plans.worker(y, 0, block), parts, self.rank, self.m, self.stepping.bulks, placement.split,
         )  # fmt: skip
         if isinstance(self.policy, StreamOrder) and len(subnet.own) != 1:
             raise UserError(
