@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.table import Table
@@ -11,6 +12,7 @@ from tyro.conf import arg
 from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.errors import UserError
+from sennit.trace.span import Span
 
 HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
 bound that no order can beat, what binds, and what each lever would bring. Needs no torch and no GPU.
@@ -49,6 +51,8 @@ class Simulate:
     """Length of the stream."""
     no_levers: Annotated[bool, arg(help_behavior_hint="")] = False
     """Do not try what changes would bring, which takes a simulation each."""
+    trace: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write every task with what it waited for, one JSON object a line, for `sennit report FILE`."""
     json: Json = False
     """One JSON object on stdout, for errors too."""
 
@@ -56,6 +60,7 @@ class Simulate:
         """Simulate and show."""
         from sennit.simulate.space_load import SIZES, SpaceLoad
         from sennit.simulate.space_run import SpaceRun
+        from sennit.simulate.spans import write_spans
         from sennit.supernet.sync import Shared
 
         if self.space not in SIZES:
@@ -74,9 +79,13 @@ class Simulate:
         )
         shared = Shared("strict") if self.shared == "none" else Shared.parse(self.shared)
         in_flight = self.in_flight or IN_FLIGHT[self.schedule]
-        found = SpaceRun(load=load, in_flight=in_flight, split=self.split, shared=shared).report(
-            with_levers=not self.no_levers
-        )
+        run = SpaceRun(load=load, in_flight=in_flight, split=self.split, shared=shared)
+        spans: list[Span] = []
+        found = run.report(with_levers=not self.no_levers, watch=None if self.trace is None else spans.append)
+        if self.trace is not None:
+            asked = {name: value for name, value in asdict(self).items() if name not in ("json", "no_levers", "trace")}
+            facts = {**asked, "in_flight": in_flight, "release": load.release, "split": self.split, **found}
+            write_spans(self.trace, facts, spans)
         table = Table(show_header=False, title="what one change would bring", title_justify="left")
         for lever in found["levers"]:
             table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}")

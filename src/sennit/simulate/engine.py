@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from sennit.schedule.order import Order, Task
 from sennit.simulate.load import Load, Piece
 from sennit.supernet.sync import Sync
+from sennit.trace.span import Cause, Span
 
 
 @dataclass(slots=True)
@@ -59,8 +60,8 @@ class Outcome:
         return 1.0 - sum(self.busy) / (len(self.busy) * self.makespan)
 
 
-Watch = Callable[[float, float, int, Task], None]
-"""Told start, end, worker and task, in order of ends."""
+Watch = Callable[[Span], None]
+"""Told every task, in order of ends, with what it waited for."""
 
 
 class Simulation:
@@ -81,6 +82,11 @@ class Simulation:
         self.m, self.orders, self.sync, self.in_flight, self.split = load.micro_batches, orders, sync, in_flight, split
         self.stream: Iterator[Sequence[Piece]] = load.subnets()
         self.watch = watch
+        self.now = 0.0
+        self.ended_task: Task | None = None
+        """What has just ended, the maker of whatever comes of it."""
+        self.came: dict[Task, tuple[float, float, Cause, str, str]] = {}
+        """Of ready tasks, if somebody watches: `ready`, `left`, `cause`, `of` and `by` of their spans."""
         self.flights: dict[int, _Flight] = {}
         self.version: dict[str, int] = {}
         """Newest version of each group; older ones that `delayed:K` still reads are kept."""
@@ -120,8 +126,9 @@ class Simulation:
             now, _, worker, began, task = heapq.heappop(events)
             idle[worker] = True
             self.woken.add(worker)
+            self.now, self.ended_task = now, task
             if self.watch is not None:
-                self.watch(began, now, worker, task)
+                self.watch(Span(worker, *task, began, now, *self.came.pop(task)))
             self.done(task)
         assert not self.flights, f"no task is ready, and subnets {sorted(self.flights)[:5]} are not done"
         return Outcome(now, busy, count, self.next_id)
@@ -133,31 +140,33 @@ class Simulation:
         flight = self.flights[y]
         if kind == "F":
             if r + 1 < len(flight.pieces):
-                self.arrive(flight, y, j, r + 1)
+                self.arrive(flight, y, j, r + 1, "value")
             else:
-                self.ready(flight, Task("I" if self.split else "B", y, j, r))
+                self.ready(flight, Task("I" if self.split else "B", y, j, r), "gradient", "loss")
             return
         if kind != "W":
             if r:
-                self.ready(flight, Task(kind, y, j, r - 1))
+                self.ready(flight, Task(kind, y, j, r - 1), "gradient")
             if kind == "I":
-                self.ready(flight, Task("W", y, j, r))
+                self.ready(flight, Task("W", y, j, r), "weight")
                 return
         flight.left[r] -= 1
         if not flight.left[r]:
             self.release(flight, y, r)
 
-    def ready(self, flight: _Flight, task: Task) -> None:
+    def ready(self, flight: _Flight, task: Task, cause: Cause, of: str = "") -> None:
         worker = flight.pieces[task.run].worker
+        if self.watch is not None:
+            self.came[task] = (self.now, self.now, cause, of, str(self.ended_task or ""))
         self.orders[worker].add(task)
         self.woken.add(worker)
 
-    def arrive(self, flight: _Flight, y: int, j: int, r: int) -> None:
+    def arrive(self, flight: _Flight, y: int, j: int, r: int, cause: Cause) -> None:
         """The value that a forward reads is there."""
         if flight.closed[r]:
             flight.held[r].append(j)
         else:
-            self.ready(flight, Task("F", y, j, r))
+            self.ready(flight, Task("F", y, j, r), cause)
 
     def release(self, flight: _Flight, y: int, r: int) -> None:
         """All gradients of a run are there: its groups step."""
@@ -181,7 +190,7 @@ class Simulation:
             waiting.closed[run] -= 1
             if not waiting.closed[run]:
                 for j in waiting.held[run]:
-                    self.ready(waiting, Task("F", z, j, run))
+                    self.ready(waiting, Task("F", z, j, run), "version", group)
                 waiting.held[run].clear()
 
     def admit(self) -> None:
@@ -205,7 +214,7 @@ class Simulation:
             n = len(pieces)
             flight = self.flights[y] = _Flight(pieces, closed, [[] for _ in range(n)], [self.m] * n, n)
             for j in range(self.m):
-                self.arrive(flight, y, j, 0)
+                self.arrive(flight, y, j, 0, "admitted" if self.ended_task else "start")
 
     def awaited(self, y: int, r: int) -> bool:
         """Whether a subnet in flight waits for the groups of a run."""

@@ -9,7 +9,7 @@ from typing import Any
 from sennit.errors import UserError
 from sennit.schedule.csp import CspOrder
 from sennit.simulate.bounds import Bounds, bounds
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Outcome, Simulation, Watch
 from sennit.simulate.space_load import SpaceLoad
 from sennit.supernet.sync import CspSync, Shared
 
@@ -34,10 +34,10 @@ class SpaceRun:
         if self.in_flight < 1:
             raise UserError(f"--in-flight must be at least 1, got {self.in_flight}")
 
-    def simulate(self) -> Outcome:
+    def simulate(self, watch: Watch | None = None) -> Outcome:
         """Under CSP order, on the workers' own order object."""
         orders: list[CspOrder] = []
-        simulation = Simulation(self.load, orders, self.sync(), self.in_flight, split=self.split)
+        simulation = Simulation(self.load, orders, self.sync(), self.in_flight, split=self.split, watch=watch)
         orders += [CspOrder(simulation.awaited) for _ in range(self.load.workers)]
         return simulation.run()
 
@@ -66,9 +66,9 @@ class SpaceRun:
         for other in sorted({max(1, self.in_flight // 2), self.in_flight + 1, 2 * self.in_flight} - {self.in_flight}):
             yield f"--in-flight {other}", replace(self, in_flight=other)
 
-    def report(self, *, with_levers: bool = True) -> dict[str, Any]:
+    def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --json` gives."""
-        outcome, bound = self.simulate(), self.bounds()
+        outcome, bound = self.simulate(watch), self.bounds()
         levers = (
             [{"change": name, "bubble": run.simulate().bubble} for name, run in self.levers()] if with_levers else []
         )
