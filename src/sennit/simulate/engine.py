@@ -95,7 +95,7 @@ class Simulation:
     Args:
         orders: one per worker.
         sync: which version is read.
-        in_flight: most unfinished subnets.
+        in_flight: subnets from the lowest unfinished one on that may run, as for workers.
         split: backward as I and W instead of B.
         cluster: links, memory and host; None costs nothing.
         watch: told every task.
@@ -121,6 +121,7 @@ class Simulation:
         """(group, version) to the (subnet, run) that wait for it."""
         self.next_id = 0
         self.ended = False
+        self.idle = [True] * load.workers
         self.woken: set[int] = set()
         self.now = 0.0
         self.last: Task | None = None
@@ -137,8 +138,7 @@ class Simulation:
         Raises:
             UserError: an order that needs more memory than there is.
         """
-        events, orders, flights, host_s = self.events, self.orders, self.flights, self.host_s
-        idle = [True] * len(orders)
+        events, orders, flights, host_s, idle = self.events, self.orders, self.flights, self.host_s, self.idle
         busy = [0.0] * len(orders)
         count = 0
         self.admit()
@@ -296,7 +296,7 @@ class Simulation:
 
     def admit(self) -> None:
         """Let subnets in."""
-        while len(self.flights) < self.in_flight and not self.ended:
+        while not self.ended and self.next_id < self.lowest() + self.in_flight:
             pieces = next(self.stream, None)
             if pieces is None:
                 self.ended = True
@@ -304,8 +304,12 @@ class Simulation:
             self.take_in(self.next_id, pieces)
             self.next_id += 1
 
+    def lowest(self) -> int:
+        """The lowest unfinished subnet."""
+        return next(iter(self.flights), self.next_id)
+
     def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
-        self.sync.observe(y, [group for piece in pieces for group in piece.groups])
+        self.sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
         n = len(pieces)
         flight = self.flights[y] = _Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, n)
         came = Came(self.now, "admitted" if self.last else "start", "", self.last)

@@ -77,6 +77,9 @@ class SpaceLoad:
         for name in ("blocks", "candidates", "workers", "micro_batches", "subnets_wanted", "chunks", "joined"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("out_bytes", "held_bytes", "swap_bytes"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be at least 0, got {getattr(self, name):g}")
         if not self.sizes and self.workers * self.chunks > self.blocks:
             raise UserError(
                 f"{self.workers} workers x {self.chunks} chunks need as many layers, the space has {self.blocks}; use "

@@ -119,7 +119,7 @@ class SpaceRun:
 
     def bounds(self) -> Bounds:
         """Under any order with as many subnets in flight."""
-        return bounds(self.load, self.make_sync(), self.setting.in_flight, split=self.halves)
+        return bounds(self.load, self.make_sync(), self.setting.in_flight, split=self.halves, cluster=self.cluster)
 
     def make_sync(self) -> Sync:
         return self.rule.make(self.space.always(), self.shared, self.space.workers)
@@ -176,7 +176,11 @@ class SpaceRun:
         return {
             "bubble": outcome.bubble, "makespan": outcome.makespan, "bound": bound.makespan,
             "bubble_at_bound": bound.bubble, "binds": bound.binds,
-            "bounds": {"dependencies": bound.dependencies, "devices": bound.devices},
-            "in_flight": self.setting.in_flight, "tasks": outcome.tasks, "subnets": outcome.subnets,
+            "bounds": {
+                "dependencies": bound.dependencies, "devices": bound.devices, "links": bound.links,
+                "memory": bound.memory, "together": bound.together,
+            },
+            "peak_bytes": outcome.peak_bytes, "in_flight": self.setting.in_flight, "tasks": outcome.tasks,
+            "subnets": outcome.subnets,
             "levers": self.tried_levers() if with_levers else [],
         }  # fmt: skip
