@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.table import Table
 from tyro.conf import arg
@@ -11,14 +13,15 @@ from tyro.conf import arg
 from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.errors import UserError
+from sennit.trace.span import Span
+
+if TYPE_CHECKING:
+    from sennit.simulate.cluster import Cluster
 
 HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
 bound that no order can beat, what binds, and what each lever would bring. Needs no torch and no GPU.
 
     sennit simulate --space nlp.c1 --workers 8 -M 8 --split --chunks 6 --in-flight 4"""
-
-IN_FLIGHT = {"csp": 4, "naspipe": 64}
-"""Subnets in flight unless said. Few are better for csp: the newest take slots that the oldest need."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +32,13 @@ class Simulate:
     """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone."""
     workers: Annotated[int, arg(metavar="N")] = 8
     """Workers."""
-    schedule: Literal["csp", "naspipe"] = "csp"
-    """csp: ours, by layer. naspipe: the paper's order, by stage."""
+    schedule: Annotated[str, arg(metavar="NAME")] = "csp"
+    """csp: ours, by layer. naspipe: the paper's order, by stage. And gpipe, 1f1b, interleaved, zero-bubble, zbv,
+    chimera, pipedream, tap."""
+    sync: Annotated[str, arg(metavar="RULE", help_behavior_hint="(default: the schedule's)")] = ""
+    """csp, bulk:K, bulk-per-worker, asp:stash, asp:2bw or asp:none."""
+    warmup: Annotated[str, arg(metavar="N,N,...", help_behavior_hint="(default: the schedule's)")] = ""
+    """For 1f1b and pipedream: forwards under way on each worker."""
     micro_batches: Annotated[int, arg(aliases=["-M"], metavar="M")] = 1
     """Micro-batches of a subnet's batch."""
     split: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -39,29 +47,47 @@ class Simulate:
     """When a new version is there: with the layer's own gradients, or with the whole stage's."""
     chunks: Annotated[int, arg(metavar="V")] = 1
     """Stretches of the network per worker, in turn."""
-    in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: 4, naspipe 64)")] = 0
-    """Most subnets that are unfinished at once."""
+    in_flight: Annotated[str, arg(metavar="I|best", help_behavior_hint="(default: the schedule's)")] = ""
+    """Most subnets that are unfinished at once; best: found by trying."""
     sampler: Literal["uniform", "fair"] = "uniform"
     """fair: every round of n subnets uses each of the n candidates of a block once."""
     shared: Annotated[str, arg(metavar="none|strict|delayed:K|frozen")] = "none"
     """none: conflicts come from choices alone. Else all subnets share the first and the last block, in that way."""
     subnets: Annotated[int, arg(metavar="S")] = 160
     """Length of the stream."""
+    cluster: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """TOML: links, memory, swaps, host time. A second is the forward of a whole batch through one worker's layers."""
+    bandwidth: Annotated[float, arg(metavar="BYTES/S", help_behavior_hint="(default: no limit)")] = 0.0
+    """Instead of --cluster: the same duplex link between all workers."""
+    latency: Annotated[float, arg(metavar="S")] = 0.0
+    """Of that link."""
+    memory: Annotated[float, arg(metavar="BYTES", help_behavior_hint="(default: no limit)")] = 0.0
+    """Instead of --cluster: of each worker, for activations."""
+    out_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
+    """Of the output of one layer for a whole batch."""
+    held_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
+    """That one layer keeps of a whole batch from forward to backward."""
+    swap_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
+    """Of one layer's weights, if they come from the host for every subnet (needs [swap] in the cluster)."""
     no_levers: Annotated[bool, arg(help_behavior_hint="")] = False
     """Do not try what changes would bring, which takes a simulation each."""
+    trace: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write every task with what it waited for, one JSON object a line, for `sennit report FILE`."""
     json: Json = False
     """One JSON object on stdout, for errors too."""
 
     def run(self, out: Output) -> int:
         """Simulate and show."""
+        from sennit.schedule.policy import policy
         from sennit.simulate.space_load import SIZES, SpaceLoad
         from sennit.simulate.space_run import SpaceRun
+        from sennit.simulate.spans import write_spans
         from sennit.supernet.sync import Shared
 
         if self.space not in SIZES:
             raise UserError(f"--space {self.space!r} is none of {', '.join(SIZES)}")
         blocks, candidates = SIZES[self.space]
-        load = SpaceLoad(
+        space = SpaceLoad(
             blocks=blocks,
             candidates=candidates,
             workers=self.workers,
@@ -70,22 +96,74 @@ class Simulate:
             sampler=self.sampler,
             pinned=self.shared != "none",
             chunks=self.chunks,
-            release=self.release or ("stage" if self.schedule == "naspipe" else "layer"),
+            release=self.release or policy(self.schedule).release,
+            out_bytes=self.out_bytes,
+            held_bytes=self.held_bytes,
+            swap_bytes=self.swap_bytes,
         )
-        shared = Shared("strict") if self.shared == "none" else Shared.parse(self.shared)
-        in_flight = self.in_flight or IN_FLIGHT[self.schedule]
-        found = SpaceRun(load=load, in_flight=in_flight, split=self.split, shared=shared).report(
-            with_levers=not self.no_levers
+        run = SpaceRun(
+            space=space,
+            schedule=self.schedule,
+            sync=self.sync,
+            in_flight=0 if self.in_flight in ("", "best") else _number("--in-flight", self.in_flight),
+            split=self.split,
+            shared=Shared("strict") if self.shared == "none" else Shared.parse(self.shared),
+            cluster=self.described_cluster(),
+            warmup=tuple(_number("--warmup", n) for n in self.warmup.split(",")) if self.warmup else None,
         )
+        if self.in_flight == "best":
+            run = run.with_best_in_flight()
+        spans: list[Span] = []
+        found = run.report(with_levers=not self.no_levers, watch=None if self.trace is None else spans.append)
+        if self.trace is not None:
+            asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+            facts = {
+                **asked,
+                "release": space.release,
+                "split": run.halves,
+                "sync": run.sync or run.policy.sync,
+                **found,
+            }
+            write_spans(self.trace, facts, spans)
         table = Table(show_header=False, title="what one change would bring", title_justify="left")
         for lever in found["levers"]:
             table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}")
         shown = [] if self.no_levers else [table]
+        verb = "binds" if found["binds"] == "memory" else "bind"
         out.result(
             found,
             f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
             "workers",
-            f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} bind",
+            f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} {verb}",
             *shown,
         )
         return 0
+
+    def described_cluster(self) -> Cluster | None:
+        """What the options say of links and memory; None if nothing.
+
+        Raises:
+            UserError: a file and single options.
+        """
+        from sennit.simulate.cluster import Cluster, Link, read_cluster
+
+        given = self.bandwidth or self.latency or self.memory
+        if self.cluster is not None:
+            if given:
+                raise UserError("--cluster describes links and memory; leave out --bandwidth, --latency and --memory")
+            return read_cluster(self.cluster)
+        if not given and not self.held_bytes:
+            return None
+        link = Link(bandwidth=self.bandwidth or math.inf, latency=self.latency)
+        return Cluster(links=(link,), memory_bytes=self.memory or None)
+
+
+def _number(option: str, text: str) -> int:
+    """A number of at least 1.
+
+    Raises:
+        UserError: anything else.
+    """
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise UserError(f"{option} must be at least 1, got {text}")
+    return int(text)
