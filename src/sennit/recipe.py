@@ -235,6 +235,8 @@ class Placement:
     """A file of cuts; default is a balanced partition from a quick profile."""
     in_flight: int = 0
     """How many subnets may be unfinished at once; 0 chooses."""
+    schedule: str = ""
+    """Name of a policy (`sennit.schedule.policy`); the default is causal order, or PipeDream's for `sync = asp:*`."""
     chunks: int = 1
     """Stretches of the network that each worker gets, in turn."""
     release: str = "stage"

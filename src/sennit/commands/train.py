@@ -48,6 +48,8 @@ class Train:
     """Go on with the run that is there, on as many workers as you like. Nothing there starts it."""
     plan: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: balanced)")] = None
     """A file of cuts: which worker runs which blocks."""
+    schedule: Annotated[str, arg(metavar="S", help_behavior_hint="(default: csp; pipedream for sync = asp:*)")] = ""
+    """Order of tasks: csp, gpipe, 1f1b, interleaved, zero-bubble, ... It changes no bit but for sync = asp:*."""
     chunks: Annotated[int, arg(metavar="V")] = 1
     """Stretches of the network that each worker gets, in turn."""
     release: Literal["stage", "layer"] = "stage"
@@ -118,6 +120,7 @@ class Train:
             for name, value, unused in (
                 ("plan", self.plan, None),
                 ("in-flight", self.in_flight, 0),
+                ("schedule", self.schedule, ""),
                 ("chunks", self.chunks, 1),
                 ("release", self.release, "stage"),
                 ("split", self.split, False),
@@ -132,6 +135,7 @@ class Train:
             device=self.device,
             plan=plan,
             in_flight=self.in_flight,
+            schedule=self.schedule,
             chunks=self.chunks,
             release=self.release,
             split=self.split,

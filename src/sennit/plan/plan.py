@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -83,15 +83,19 @@ class CutsPlan:
         workers: number of workers.
         chunks: stretches per worker, dealt out in turn (looped placement: Narayanan et al. 2021, section 2.2); a cut
             list has `workers * chunks - 1` entries.
+        place: from stretch to worker, if they are dealt out in another way.
     """
 
     per_micro_batch = False
 
-    def __init__(self, blocks: Sequence[str], cuts: Sequence[Sequence[int]], workers: int, chunks: int = 1) -> None:
+    def __init__(
+        self, blocks: Sequence[str], cuts: Sequence[Sequence[int]], workers: int, chunks: int = 1,
+        place: Callable[[int], int] | None = None,
+    ) -> None:  # fmt: skip
         self.blocks = list(blocks)
         self.position = {block: i for i, block in enumerate(blocks)}
         self.cuts = [list(c) for c in cuts]
-        self.workers, self.chunks = workers, chunks
+        self.workers, self.chunks, self.place = workers, chunks, place
         self.static = len(self.cuts) == 1
         for i, c in enumerate(self.cuts):
             if len(c) != workers * chunks - 1 or c != sorted(c) or (c and not 0 <= c[0] <= c[-1] <= len(blocks)):
@@ -102,7 +106,8 @@ class CutsPlan:
                 )
 
     def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
-        return self.stretch(seq_id, micro_batch, block) % self.workers
+        stretch = self.stretch(seq_id, micro_batch, block)
+        return stretch % self.workers if self.place is None else self.place(stretch)
 
     def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
         position = self.position.get(block)

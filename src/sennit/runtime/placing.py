@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
 from sennit.profile.quick import block_costs, block_order
 from sennit.recipe import Placement
 from sennit.runtime.forked import in_child
+from sennit.runtime.scheduling import stage_worker
 from sennit.supernet.build import Built
 
 
@@ -24,17 +26,18 @@ def plans_of(built: Built, placement: Placement, home: Callable[[str], Tensor] |
             the result, nothing is measured: every worker gets as many blocks.
     """
     n, v, blocks = placement.workers, placement.chunks, block_order(built)
+    place = partial(stage_worker, built.recipe, placement)
     if placement.plan is not None:
         plan = load_cuts(Path(placement.plan), blocks, n)
     elif n == 1:
         plan = CutsPlan(blocks, [[]], 1)
     elif built.recipe.sync_rule.kind == "asp":
-        plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n * v)], n, v)
+        plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n * v)], n, v, place)
     else:
         assert home is not None
         if not built.block_s:
             built.block_s = in_child(lambda: block_costs(built, home, blocks))
-        plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n * v)], n, v)
+        plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n * v)], n, v, place)
     return Plans([PlanEpoch(0, plan)])
 
 

@@ -9,11 +9,13 @@ import torch
 from sennit.errors import UserError
 from sennit.plan.plan import load_cuts
 from sennit.profile.quick import block_order
+from sennit.recipe import Placement
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
 from sennit.runtime.placing import refuse_races
 from sennit.runtime.request import Request
 from sennit.runtime.runfolder import refuse_existing
+from sennit.runtime.scheduling import settled
 from sennit.supernet.bits import same_bits
 
 
@@ -63,24 +65,24 @@ def check(request: Request) -> None:
             f"--in-flight {request.placement.in_flight} exceeds feedback_lag = {recipe.feedback_lag}: the draw for a "
             "subnet waits for results of earlier ones; lower --in-flight or raise feedback_lag in the recipe"
         )
+    placement = request.placement
     if request.engine == "pipeline":
-        _check_placement(request)
+        placement = settled(recipe, placement)
+        _check_placement(request, placement)
     if recipe.evaluate.every:
         built.dataset(recipe.evaluate.split)
         for arch in recipe.evaluate.archs:
             built.program(arch)
-    placement = request.placement
     run = (placement.device, placement.split)
     if not recipe.allow_nondeterministic and not {run, (placement.device, True)} & built.dry:
         in_child(lambda: dry_run(built, torch.device(placement.device), placement.split))
         built.dry.add(run)
 
 
-def _check_placement(request: Request) -> None:
+def _check_placement(request: Request, placement: Placement) -> None:
     """More workers than blocks; a file of cuts that does not fit."""
-    n, blocks = request.placement.workers, block_order(request.recipe.built)
-    v = request.placement.chunks
-    if v > 1 and request.placement.plan is not None:
+    n, v, blocks = placement.workers, placement.chunks, block_order(request.recipe.built)
+    if request.placement.chunks > 1 and placement.plan is not None:
         raise UserError(f"--chunks {v}: the plan says how many there are; leave it out, or leave out --plan")
     if v > 1 and n * v > len(blocks):
         raise UserError(
@@ -91,6 +93,6 @@ def _check_placement(request: Request) -> None:
         raise UserError(
             f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"
         )
-    if request.placement.plan is not None:
-        load_cuts(Path(request.placement.plan), blocks, n)
-    refuse_races(request.recipe.built, request.placement)
+    if placement.plan is not None:
+        load_cuts(Path(placement.plan), blocks, n)
+    refuse_races(request.recipe.built, placement)

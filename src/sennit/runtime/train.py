@@ -30,6 +30,7 @@ from sennit.runtime.plain import PlainEngine
 from sennit.runtime.refuse import check
 from sennit.runtime.request import Progress, Request
 from sennit.runtime.runfolder import RUNS, LossLog, RunFolder, fingerprint
+from sennit.runtime.scheduling import settled
 from sennit.runtime.segment import Engine, State
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
@@ -130,7 +131,7 @@ class _Run:
         return {**result, "out": str(self.folder.path)}
 
     def make_engine(self) -> Engine:
-        request, placement = self.request, self.request.placement
+        request, placement = self.request, settled(self.recipe, self.request.placement)
         if request.engine == "plain":
             return PlainEngine(
                 self.recipe, placement.device, self.folder.access, self.start, self.state, self.earlier,

@@ -13,6 +13,7 @@ import math
 import select
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.reading import Exact, Newest
+from sennit.runtime.scheduling import fixed, policy_of, refuse_detours, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.stall import Quiet, awaited
 from sennit.runtime.stepping import Stepping
@@ -32,10 +34,8 @@ from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
-from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Order, Task
 from sennit.schedule.ready import Ready
-from sennit.schedule.stream import StreamOrder
 from sennit.trace.access import AccessLog
 
 IDLE_S = 0.0005
@@ -69,6 +69,7 @@ class Worker:
         self.order = BufferOrder()
         self.order.start(share.words)
         rule = share.recipe.sync_rule
+        self.fixed = fixed(policy_of(share.recipe, share.placement))
         self.ready, self.policy = Ready(), self.make_order()
         gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
         self.waiting = Waiting(share.host, self.sync, gate(self), self.ready)
@@ -100,13 +101,11 @@ class Worker:
 
     def make_order(self) -> Order:
         """Which of the ready tasks is run next."""
-        share = self.share
-        if share.recipe.sync_rule.kind != "asp":
-            return CspOrder(self.awaited)
-        ahead = share.placement.workers - self.rank
-        return StreamOrder(
-            min(ahead, (share.in_flight - 1) * self.m + 1), self.m, share.start, lambda: min(self.limit, self.halt)
-        )
+        recipe, placement = self.share.recipe, replace(self.share.placement, in_flight=self.share.in_flight)
+        setting = setting_of(recipe, placement, self.share.start)
+        if setting.asynchronous:
+            setting = replace(setting, end=lambda: min(self.limit, self.halt))
+        return policy_of(recipe, placement).order(self.rank, replace(setting, awaited=self.awaited))
 
     def awaited(self, seq_id: int, run: int) -> bool:
         """Whether a forward here waits for a version that this run of `seq_id` makes."""
@@ -241,12 +240,8 @@ class Worker:
             y, program, self.built.groups, self.share.frozen, self.sync, self.order,
             lambda block: plans.worker(y, 0, block), parts, self.rank, self.m, self.stepping.bulks, placement.split,
         )  # fmt: skip
-        if isinstance(self.policy, StreamOrder) and len(subnet.own) != 1:
-            raise UserError(
-                f"sync = {self.share.recipe.sync!r} runs every worker once per subnet; subnet {y} has "
-                f"{len(subnet.own)} runs on worker {self.rank}. Use sync = 'csp' or 'bulk:K', another plan or fewer "
-                "workers"
-            )
+        if self.fixed:
+            refuse_detours(subnet, self.share.recipe, placement)
         self.subnets[y] = subnet
         for run in subnet.own:
             for j in range(self.m):

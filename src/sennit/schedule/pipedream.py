@@ -17,7 +17,8 @@ import math
 from heapq import heappop, heappush
 
 from sennit.errors import UserError
-from sennit.schedule.order import Task
+from sennit.schedule.fixed_stream import FixedStream
+from sennit.schedule.order import Order, Task
 from sennit.schedule.policy import Policy
 from sennit.schedule.setting import Setting
 
@@ -72,8 +73,18 @@ def in_flight(setting: Setting) -> int:
     return 1 + math.ceil(max(setting.warmup or (setting.workers,)) / setting.micro_batches)
 
 
+def order(worker: int, setting: Setting) -> Order:
+    """Where no version is awaited, the turns are fixed: then what each forward reads depends on no time."""
+    forwards = ahead(worker, setting)
+    if not setting.asynchronous:
+        return StreamOrder(forwards, setting.micro_batches, setting.start)
+    # more than may be in flight would be waited for in vain
+    forwards = min(forwards, (setting.in_flight - 1) * setting.micro_batches + 1)
+    return FixedStream(forwards, setting.micro_batches, setting.start, setting.end)
+
+
 POLICY = Policy(
-    order=lambda worker, setting: StreamOrder(ahead(worker, setting), setting.micro_batches, setting.start),
+    order=order,
     sync="asp:stash",
     in_flight=in_flight,
     warmed=True,

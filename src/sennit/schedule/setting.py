@@ -32,6 +32,7 @@ class Setting:
         bulk: subnets between two steps of the weights; 1 unless the rule is bulk-wise.
         in_flight: most unfinished subnets.
         warmup: for each worker, forwards under way, where a policy asks; None for its own.
+        asynchronous: whether forwards wait for no version.
         split: backward in halves, where a policy leaves it open.
         start: the first subnet; with bulks the first of one.
         end: the first subnet that does not come. Must not change.
@@ -44,6 +45,7 @@ class Setting:
     bulk: int = 1
     in_flight: int = 1
     warmup: tuple[int, ...] | None = None
+    asynchronous: bool = False
     split: bool = False
     start: int = 0
     end: Callable[[], float] = _no_end

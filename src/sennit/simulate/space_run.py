@@ -83,7 +83,8 @@ class SpaceRun:
         space = self.space
         held = Setting(
             workers=space.workers, micro_batches=space.micro_batches, chunks=space.chunks,
-            bulk=self.rule.bulk(space.workers), warmup=self.warmup, split=self.halves, end=lambda: space.subnets_wanted,
+            bulk=self.rule.bulk(space.workers), warmup=self.warmup, split=self.halves,
+            asynchronous=self.rule.kind == "asp", end=lambda: space.subnets_wanted,
         )  # fmt: skip
         return replace(held, in_flight=self.in_flight or self.policy.in_flight(held))
 

@@ -1,4 +1,4 @@
-"""`StreamOrder`: 1F1B without end, PipeDream's order for asynchronous training (SOSP'19, section 3.2).
+"""`FixedStream`: 1F1B without end, PipeDream's order for asynchronous training (SOSP'19, section 3.2).
 
     2 workers, ahead = 2 and 1
     worker 0   F0 F1  . B0 F2 B1 F3 B2 ...      so many forwards ahead, then one backward for each forward
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from sennit.schedule.order import Task
 
 
-class StreamOrder:
+class FixedStream:
     """The order of one worker, which has one run of every subnet.
 
     Args:
         ahead: most forwards whose backward has not run; worker k of D: D - k.
         micro_batches: M of each subnet.
         start: the first subnet.
-        end: the first subnet that does not come, as far as is known now.
+        end: the first subnet that does not come, as far as is known now; may grow once all before it are done.
     """
 
     def __init__(self, ahead: int, micro_batches: int, start: int, end: Callable[[], float]) -> None:

@@ -1,0 +1,59 @@
+"""Workers run fixed orders: the same bits under every one of them, and the tasks of each worker in just that order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sennit.errors import UserError
+from tests.runtime.runs import hashes, recipe, run
+from tests.runtime.test_engines import violations
+from tests.runtime.test_sync_rules import CHAIN
+
+PLACED: dict[str, dict[str, Any]] = {
+    "gpipe": {"workers": 3},
+    "1f1b": {"workers": 3},
+    "interleaved": {"workers": 2, "chunks": 2},
+    "zero-bubble": {"workers": 3},
+    "zbv": {"workers": 2},
+    "naspipe": {"workers": 3},
+    "csp": {"workers": 2, "chunks": 3, "split": True},
+}
+
+
+@pytest.mark.parametrize("sync", ["csp", "bulk:4"])
+def test_an_order_changes_no_bit(sync: str, tmp_path: Path) -> None:
+    made = recipe(sync=sync, **{**CHAIN, "steps": 8, "clip": "global:1.0"})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    for schedule, placed in PLACED.items():
+        result = run(made, tmp_path / schedule, schedule=schedule, **placed)
+        assert hashes(result) == hashes(plain), schedule
+        assert not violations(tmp_path / schedule), schedule
+
+
+@pytest.mark.parametrize(
+    ("changes", "placed", "message"),
+    [
+        ({}, {"schedule": "fastest"}, r"there is no schedule 'fastest'; there are csp, naspipe, gpipe"),
+        ({}, {"schedule": "tap"}, r"--schedule tap runs under asp, the recipe says 'csp'"),
+        ({"sync": "asp:none"}, {"schedule": "tap"}, r"depends on times: set allow_nondeterministic = true"),
+        ({}, {"schedule": "chimera"}, r"it can be simulated, not run yet"),
+        ({}, {"schedule": "gpipe", "split": True}, r"leave out --split, or take zero-bubble"),
+        ({}, {"schedule": "gpipe", "chunks": 2}, r"fixes the number of chunks; leave out --chunks 2"),
+        ({}, {"schedule": "1f1b", "release": "layer"}, r"knows stages only; leave out --release layer"),
+        ({}, {"chunks": 9, "workers": 2}, r"2 workers x 9 chunks need as many blocks, the space has 7; use at most 3"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    changes: dict[str, Any], placed: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        run(recipe(**{**CHAIN, **changes}), tmp_path / "run", **{"workers": 2, **placed})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_subnet_that_does_not_pass_every_stage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"every subnet to pass every stage once.*Use --schedule csp"):
+        run(recipe(micro_batches=1), tmp_path / "run", workers=4, schedule="gpipe")
