@@ -13,6 +13,7 @@ from torch import Tensor
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.board import Board
 from sennit.runtime.channel import Channel
 from sennit.runtime.subnet import Word
 from sennit.supernet.build import Built
@@ -109,6 +110,7 @@ class Share:
         in_flight: how many subnets may be unfinished, counted from the lowest.
         words: last word of each buffer group before `start`.
         versions: newest version of each parameter group before `start`.
+        board: who made the newest versions, for the trace.
         probing: tell the launcher the norm of every group's gradient, before clipping.
     """
 
@@ -123,6 +125,7 @@ class Share:
     words: dict[str, Word]
     versions: dict[str, int]
     parts: Parts
+    board: Board
     probing: bool = False
     frozen: frozenset[str] = frozenset()
     """Groups that do not train (`shared = "frozen"`)."""

@@ -111,6 +111,7 @@ class Stepping:
             self.due[group, y] = None
         else:
             self.store.step(group, grads, self.recipe.lr_of(y), y)
+            self.share.board.note(group, y)
             self.log.parameters(subnet.first_step[group], group, y, -1, "U", "W", y)
         self.done(subnet, group)
 
@@ -128,6 +129,7 @@ class Stepping:
             grads = self.host.kept_gradient(group, x)
             assert grads is not None
             self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
+            self.share.board.note(group, x)
             self.log.parameters(group, group, x, -1, "U", "W", x)
             del self.due[group, x]
 
