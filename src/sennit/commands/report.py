@@ -37,10 +37,8 @@ class Report:
 
     folder: Annotated[Positional[Path], arg(metavar="RUN|TRACE")]
     """Folder of a run, or a file that `sennit simulate --trace` wrote."""
-    html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: RUN/report.html, TRACE.html)")] = (
-        None
-    )
-    """Where the page goes. With --json none is written unless this names a place."""
+    html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: RUN/report.html)")] = None
+    """Where the page goes; for a trace, beside it by default. With --json none is written unless this names a place."""
     json: Json = False
     """One JSON object on stdout, for errors too."""
 

@@ -37,6 +37,7 @@ def run_content(
         rows: the table of the terminal.
     """
     run = recorded.run
+    made_with = run["fingerprint"]
     access = recorded.path / "access.jsonl"
     last = facts["evaluations"][-1] if facts["evaluations"] else {}
     tiles = [
@@ -52,7 +53,7 @@ def run_content(
     own = facts["bubble"]
     return Content(
         title=f"{recorded.name}: {recorded.path}",
-        subtitle=f"{facts['state']}; made with torch {run['fingerprint'].get('torch')} on {run['fingerprint'].get('cpu')}",
+        subtitle=f"{facts['state']}; made with torch {made_with.get('torch')} on {made_with.get('cpu')}",
         tiles=[(name, value) for name, value in tiles if value],
         trace=trace,
         bubble_note="" if own is None else f"Without the time at cuts the run counts a bubble of {own:.3f}.",
@@ -64,7 +65,7 @@ def run_content(
             Facts("Placement", [*placement, *[(f"last call: {name}", value) for name, value in told]]),
             Facts("Summary", [(name, text) for name, text in rows if text]),
             Facts("Recipe", text=json.dumps(run["recipe"], indent=2)),
-            Facts("Fingerprint", [(name, str(value)) for name, value in run["fingerprint"].items()]),
+            Facts("Fingerprint", [(name, str(value)) for name, value in made_with.items()]),
         ],
     )
 
@@ -80,16 +81,17 @@ def trace_content(path: Path, trace: Trace) -> Content:
         ("binds", str(facts.get("binds", ""))),
         ("schedule", str(facts.get("schedule", ""))),
     ]
-    plain = [(name, _shown(name, value)) for name, value in facts.items() if not isinstance(value, dict | list)]
-    nested = [
-        Facts(name, text=json.dumps(value, indent=2)) for name, value in facts.items() if isinstance(value, dict | list)
-    ]
+    nested = {name: value for name, value in facts.items() if isinstance(value, dict | list)}
+    plain = [(name, _shown(name, value)) for name, value in facts.items() if name not in nested]
     return Content(
         title=path.name,
         subtitle="a trace; times in seconds" if facts.get("unit") == "s" else "a simulation; times in its own unit",
         tiles=[(name, value) for name, value in tiles if value],
         trace=trace,
-        facts=[Facts("Facts", plain), *nested],
+        facts=[
+            Facts("Facts", plain),
+            *(Facts(name, text=json.dumps(value, indent=2)) for name, value in nested.items()),
+        ],
     )
 
 
