@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from sennit.trace.span import Span
 
 
 def test_figures_bound_and_levers(call: Callable) -> None:
@@ -22,6 +26,17 @@ def test_the_papers_order_is_bound_by_dependencies(call: Callable) -> None:
     done = call("simulate", "--space", "cv.c3", "--workers", "8", "--schedule", "naspipe", "--subnets", "100")
     assert done.out.splitlines()[0].startswith("bubble 0.8")
     assert "dependencies bind" in done.out and "--release layer" in done.out
+
+
+def test_a_trace_holds_every_task(call: Callable, tmp_path: Path) -> None:
+    words = "--space cv.c3 --workers 4 -M 2 --split --in-flight 2 --subnets 10 --no-levers"
+    held = call("simulate", *words.split(), "--trace", str(tmp_path / "t.jsonl"), "--json").json
+    first, *lines = map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines())
+    assert {**first["facts"], **held} == first["facts"] and first["facts"]["workers"] == 4
+    spans = [Span(**line) for line in lines]
+    assert len(set(spans)) == held["tasks"] and max(span.end for span in spans) == pytest.approx(held["makespan"])
+    done = call("simulate", *words.split(), "--trace", str(tmp_path / "none" / "t.jsonl"))
+    assert done.exit == 2 and "cannot write" in done.err
 
 
 @pytest.mark.parametrize(

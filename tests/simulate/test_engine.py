@@ -16,8 +16,7 @@ from sennit.simulate.bounds import bounds
 from sennit.simulate.engine import Outcome, Simulation
 from sennit.simulate.load import Cost, Piece
 from sennit.supernet.sync import CspSync, Shared
-
-Span = tuple[float, float, int, Task]
+from sennit.trace.span import Span
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,13 @@ def simulate(
     spans: list[Span] = []
     orders: list[CspOrder] = []
     sync = CspSync(always, Shared.parse(shared))
-    run = Simulation(load, orders, sync, in_flight, split=split, watch=lambda *span: spans.append(span))
+    run = Simulation(load, orders, sync, in_flight, split=split, watch=spans.append)
     orders += [CspOrder(run.awaited) for _ in range(load.workers)]
     return run.run(), spans
+
+
+def task_of(span: Span) -> Task:
+    return Task(span.kind, span.seq_id, span.micro_batch, span.run)  # type: ignore[arg-type]
 
 
 def one(cost: float = 1.0) -> Cost:
@@ -55,7 +58,7 @@ def test_two_stages_by_hand() -> None:
     """
     load = Fixed(2, 2, ((Piece(0, ("a",), one()), Piece(1, ("b",), one())),))
     outcome, spans = simulate(load, 1, split=False)
-    shown = {str(task): (begin, end) for begin, end, _, task in spans}
+    shown = {str(task_of(span)): (span.start, span.end) for span in spans}
     assert shown == {
         "0F0.0": (0, 1), "0F0.1": (1, 2), "1F0.0": (1, 2), "1B0.0": (2, 4), "0B0.0": (4, 6), "1F0.1": (4, 5),
         "1B0.1": (5, 7), "0B0.1": (7, 9),
@@ -67,9 +70,35 @@ def test_the_next_subnet_waits_for_the_shared_layer_alone() -> None:
     """Both use `a`; the second's own layer is another, and its forward there waits for nothing."""
     load = Fixed(1, 1, tuple((Piece(0, (name,), one()), Piece(0, ("a",), one())) for name in "xy"))
     _, spans = simulate(load, 2, split=True)
-    order = [str(task) for _, _, _, task in spans]
+    order = [str(task_of(span)) for span in spans]
     assert order.index("0F1.0") > order.index("1F0.0")
     assert order.index("1F1.0") > order.index("1W0.0")  # the version of a that subnet 0 makes
+
+
+def test_spans_say_what_came_last() -> None:
+    """
+    subnets 0 and 1 share `b`; micro-batches 0 and 1; both subnets in flight
+    time      0   1   2   3   4   5   6   7   8   9  10  11  12  13  14
+    worker 0  F00 F01 F10 F11 B00 B00 .   B01 B01 .   B10 B10 .   B11 B11
+    worker 1  .   F00 B00 B00 F01 B01 B01 F10 B10 B10 F11 B11 B11 .   .     F10 waits for version 0 of b
+    """
+    pieces = [(Piece(0, (name,), one()), Piece(1, ("b",), one())) for name in "xy"]
+    load = Fixed(2, 2, tuple(pieces))
+    shown = {str(task_of(span)): span for span in simulate(load, 2, split=False)[1]}
+
+    def came(name: str) -> tuple[object, ...]:
+        return shown[name][7:]  # ready, left, cause, of, by
+
+    assert came("0F0.0") == (0, 0, "start", "", "")
+    assert came("1F0.0") == (1, 1, "value", "", "0F0.0")
+    assert came("1B0.0") == (2, 2, "gradient", "loss", "1F0.0")
+    assert came("0B0.0") == (4, 4, "gradient", "", "1B0.0")
+    assert came("1F1.0") == (7, 7, "version", "b", "1B0.1")
+    shown = {str(task_of(span)): span for span in simulate(load, 1, split=True)[1]}
+    assert came("1W0.0") == (3, 3, "weight", "", "1I0.0")
+    last = max(shown[f"{r}W0.{j}"].end for r in (0, 1) for j in (0, 1))
+    by = [name for name, span in shown.items() if span.end == last]
+    assert came("0F1.0")[:4] == (last, last, "admitted", "") and came("0F1.0")[4] in by
 
 
 @st.composite
@@ -95,8 +124,13 @@ def test_every_dependency_is_kept(load: Fixed, in_flight: int, split: bool, shar
     groups = [{group for piece in pieces for group in piece.groups} for pieces in load.stream]
     always = sorted(set.intersection(*groups))
     outcome, spans = simulate(load, in_flight, split, always, shared)
-    when = {task: (begin, end) for begin, end, _, task in spans}
+    when = {task_of(span): (span.start, span.end) for span in spans}
+    by = {str(task): task for task in when}
     assert len(when) == len(spans) == outcome.tasks
+    for span in spans:
+        assert span.left <= span.ready <= span.start
+        made = when[by[span.by]][1] if span.by else 0.0
+        assert span.left == made
     last = "W" if split else "B"
     wanted = {
         Task(kind, y, j, r)  # type: ignore[arg-type]
@@ -125,7 +159,7 @@ def test_every_dependency_is_kept(load: Fixed, in_flight: int, split: bool, shar
         else:
             assert when[Task("F", y, j, r)][1] <= begin
     for worker in range(load.workers):
-        mine = sorted((begin, end) for begin, end, k, _ in spans if k == worker)
+        mine = sorted((span.start, span.end) for span in spans if span.worker == worker)
         assert all(a[1] <= b[0] for a, b in pairwise(mine))
     for y in range(in_flight, len(load.stream)):
         first = min(begin for (kind, z, _, r), (begin, _) in when.items() if z == y and kind == "F" and not r)

@@ -19,10 +19,11 @@ from sennit.schedule.listed import ListOrder
 from sennit.schedule.one_f_one_b import one_f_one_b
 from sennit.schedule.zbv import zbv
 from sennit.simulate import drawing as drawing_module
-from sennit.simulate.drawing import Span, draw
+from sennit.simulate.drawing import draw
 from sennit.simulate.engine import Outcome, Simulation
 from sennit.simulate.load import Cost, Piece
 from sennit.supernet.sync import CspSync, Shared
+from sennit.trace.span import Span
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def run(
     orders = [ListOrder(actions(k), m, bulk, lambda: load.batches) for k in range(load.workers)]
     always = [f"stage {s}" for s in range(len(load.where))]
     sync = CspSync(always, Shared.parse(shared))
-    held = Simulation(load, orders, sync, bulk, split=split, watch=lambda *span: spans.append(span))
+    held = Simulation(load, orders, sync, bulk, split=split, watch=spans.append)
     return held.run(), spans
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from sennit.errors import UserError
 from sennit.schedule.action import Action
+from sennit.schedule.listed import listed
+from sennit.schedule.policy import Policy
 from sennit.schedule.weave import Part, weave
 
 
@@ -39,3 +41,9 @@ def _parts(worker: int, workers: int, rounds: int, size: int, chunks: range) -> 
     return [
         (chunk * workers + worker, turn * size + j) for turn in range(rounds) for chunk in chunks for j in range(size)
     ]
+
+
+POLICY = Policy(
+    order=listed(lambda worker, setting, number: interleaved(worker, setting.workers, number, setting.chunks)),
+    chunked=True,
+)

@@ -1,10 +1,12 @@
-"""`ListOrder`: a fixed order, once for every bulk of subnets: GPipe, 1F1B and their kin.
+"""`ListOrder`: a fixed order, once for every round of subnets: GPipe, 1F1B and their kin.
 
-    actions of one bulk    0F0 0F1 0B0 0B1        stage 0, micro-batches 0 and 1
-    bulk of 2 subnets, M = 1                      those are subnets 0 and 1; in the next bulk 2 and 3
-    bulk of 1 subnet,  M = 2                      those are micro-batches 0 and 1 of subnet 0; in the next bulk of 1
+    actions of one round    0F0 0F1 0B0 0B1       stage 0, micro-batches 0 and 1
+    round of 2 subnets, M = 1                     those are subnets 0 and 1; in the next round 2 and 3
+    round of 1 subnet,  M = 2                     those are micro-batches 0 and 1 of subnet 0; in the next round of 1
 
-A worker waits for the next task of its list, whatever else is ready. That is what these schedules are.
+A worker waits for the next task of its list, whatever else is ready. That is what these schedules are. The last round
+of a bulk, and that of the stream, may be cut short: tasks of subnets that do not come are left out on all workers, so
+what remains can still run.
 """
 
 from __future__ import annotations
@@ -14,48 +16,76 @@ from collections.abc import Callable, Sequence
 
 from sennit.schedule.action import Action
 from sennit.schedule.order import Task
+from sennit.schedule.setting import Setting
 
 
 class ListOrder:
     """The order of one worker.
 
     Args:
-        actions: of one bulk; its micro-batches are numbered through all subnets of the bulk.
+        actions: of one round; its micro-batches are numbered through all subnets of the round.
         micro_batches: M of each subnet.
         bulk: subnets per bulk.
-        end: the first subnet that does not come; a last bulk may be cut short there.
+        end: the first subnet that does not come; must not change.
+        in_flight: most unfinished subnets; rounds are no longer than that.
+        start: the first subnet.
     """
 
     def __init__(
-        self, actions: Sequence[Action], micro_batches: int, bulk: int = 1, end: Callable[[], float] = lambda: math.inf
-    ) -> None:
+        self, actions: Sequence[Action], micro_batches: int, bulk: int = 1, end: Callable[[], float] = lambda: math.inf,
+        in_flight: float = math.inf, start: int = 0,
+    ) -> None:  # fmt: skip
         assert actions, "a worker without work takes no part"
         self.actions, self.m, self.bulk, self.end = actions, micro_batches, bulk, end
+        self.round = int(min(bulk, in_flight))
         self.ready: set[Task] = set()
-        self.turn = self.at = 0
+        self.begin = start
+        """First subnet of the round."""
+        self.at = 0
+        self.next: Task | None = None
 
     def add(self, task: Task) -> None:
         self.ready.add(task)
 
     def pop(self) -> Task | None:
-        task = self.following()
+        task = self.next
+        if task is None:
+            task = self.next = self.following()
         if task not in self.ready:
             return None
         self.ready.remove(task)
         self.step()
+        self.next = None
         return task
 
     def following(self) -> Task:
         """The next task of the list that there is a subnet for."""
+        size = min(self.round, self.bulk - self.begin % self.bulk)
         while True:
             stage, kind, number = self.actions[self.at]
             subnet, j = divmod(number, self.m)
-            seq_id = self.turn * self.bulk + subnet
-            if seq_id < self.end() or not subnet:
+            seq_id = self.begin + subnet
+            if not subnet or (subnet < size and seq_id < self.end()):
                 return Task(kind, seq_id, j, stage)
             self.step()
+            size = min(self.round, self.bulk - self.begin % self.bulk)
 
     def step(self) -> None:
         self.at += 1
         if self.at == len(self.actions):
-            self.at, self.turn = 0, self.turn + 1
+            self.at = 0
+            self.begin += min(self.round, self.bulk - self.begin % self.bulk)
+
+
+def listed(actions: Callable[[int, Setting, int], Sequence[Action]]) -> Callable[[int, Setting], ListOrder]:
+    """`Policy.order` from the list of a worker.
+
+    Args:
+        actions: worker, setting and micro-batches of a whole round to the actions.
+    """
+
+    def order(worker: int, setting: Setting) -> ListOrder:
+        held = actions(worker, setting, setting.round * setting.micro_batches)
+        return ListOrder(held, setting.micro_batches, setting.bulk, setting.end, setting.in_flight, setting.start)
+
+    return order

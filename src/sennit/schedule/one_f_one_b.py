@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 from sennit.errors import UserError
 from sennit.schedule.action import Action
+from sennit.schedule.listed import listed
+from sennit.schedule.policy import Policy
 from sennit.schedule.weave import weave
 
 
@@ -35,3 +37,9 @@ def one_f_one_b(worker: int, workers: int, micro_batches: int, warmup: Sequence[
         )
     parts = [(worker, j) for j in range(micro_batches)]
     return weave(parts, parts, counts[worker] - 1)
+
+
+POLICY = Policy(
+    order=listed(lambda worker, setting, number: one_f_one_b(worker, setting.workers, number, setting.warmup)),
+    warmed=True,
+)

@@ -10,6 +10,9 @@ With fewer micro-batches than 2D - 1 the pattern is made for 2D - 1 and the othe
 from __future__ import annotations
 
 from sennit.schedule.action import Action, Kind
+from sennit.schedule.listed import listed
+from sennit.schedule.policy import Policy
+from sennit.schedule.setting import Setting
 
 
 def zbv(worker: int, workers: int, micro_batches: int) -> list[Action]:
@@ -31,3 +34,16 @@ def zbv(worker: int, workers: int, micro_batches: int) -> list[Action]:
         if j < micro_batches:
             order.append(Action(stages[int(name[1])], kind, j))
     return order
+
+
+def place(setting: Setting, stage: int, number: int) -> int:
+    """Down the V and up again."""
+    return min(stage, 2 * setting.workers - 1 - stage)
+
+
+POLICY = Policy(
+    order=listed(lambda worker, setting, number: zbv(worker, setting.workers, number)),
+    split=True,
+    place=place,
+    stages=lambda setting: 2 * setting.workers,
+)

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sennit.schedule.order import Task
-
-Span = tuple[float, float, int, Task]
-"""Start, end, worker, task."""
+from sennit.trace.span import Span
 
 
 def draw(spans: Iterable[Span], slot: float = 1.0) -> str:
@@ -24,16 +21,18 @@ def draw(spans: Iterable[Span], slot: float = 1.0) -> str:
         slot: seconds of a cell. Starts and ends must be multiples of it.
     """
     held = list(spans)
-    several = len({task.seq_id for _, _, _, task in held}) > 1
-    slots = round(max(end for _, end, _, _ in held) / slot)
-    rows = [["."] * slots for _ in range(1 + max(worker for _, _, worker, _ in held))]
-    for begin, end, worker, task in held:
-        first, last = round(begin / slot), round(end / slot)
-        assert abs(first * slot - begin) < 1e-6 * slot and last > first, f"{task} does not start on a slot"
-        name = str(task) if several else f"{task.run}{task.kind}{task.micro_batch}"
+    several = len({span.seq_id for span in held}) > 1
+    slots = round(max(span.end for span in held) / slot)
+    rows = [["."] * slots for _ in range(1 + max(span.worker for span in held))]
+    for span in held:
+        first, last = round(span.start / slot), round(span.end / slot)
+        subnet = f"{span.seq_id}." if several else ""
+        name = f"{span.run}{span.kind}{subnet}{span.micro_batch}"
+        assert abs(first * slot - span.start) < 1e-6 * slot and last > first, f"{name} does not start on a slot"
+        row = rows[span.worker]
         for i in range(first, last):
-            assert rows[worker][i] == ".", f"{task} meets {rows[worker][i]} on worker {worker}"
-            rows[worker][i] = name
+            assert row[i] == ".", f"{name} meets {row[i]} on worker {span.worker}"
+            row[i] = name
     width = max(len(cell) for row in rows for cell in row)
     lines = [f"worker {k}  {' '.join(cell.center(width) for cell in row)}".rstrip() for k, row in enumerate(rows)]
     return "\n".join(lines)

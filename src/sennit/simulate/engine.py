@@ -2,21 +2,29 @@
 
     event: a task ends ──▶ values and gradients leave, versions are released ──▶ tasks become ready
                        ──▶ its worker, and every worker that got something, asks its order for the next task
+    event: a message is there ──▶ the same
 
-A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value and every
-group in the version that `Sync` names; a backward has the gradient; a weight gradient has its input gradient.
-State is kept for subnets in flight only.
+A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value, every group in
+the version that `Sync` names, and memory for what it keeps; a backward has the gradient; a weight gradient has its
+input gradient. Versions are in a store of the host: whoever waits for one sees it at once. State is kept for subnets
+in flight only.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from sennit.errors import UserError
 from sennit.schedule.order import Order, Task
+from sennit.simulate.channels import Channels
+from sennit.simulate.cluster import Cluster
 from sennit.simulate.load import Load, Piece
+from sennit.simulate.memory import Memory
 from sennit.supernet.sync import Sync
+from sennit.trace.span import Cause, Span
 
 
 @dataclass(slots=True)
@@ -24,8 +32,8 @@ class _Flight:
     """A subnet in flight.
 
     Attributes:
-        closed: per run, how many of its groups are not in the awaited version yet.
-        held: per run, micro-batches whose value has come while groups are closed.
+        closed: per run, how much it still waits for besides values: groups in their version, layers from the host.
+        held: per run, micro-batches whose value has come while it is closed.
         left: per run, gradients that have not been computed.
         open_runs: runs that still have gradients to compute.
     """
@@ -37,6 +45,22 @@ class _Flight:
     open_runs: int
 
 
+class Came(NamedTuple):
+    """What a task waited for last: the end of its span (`sennit.trace.span`), with the maker as a task."""
+
+    left: float
+    cause: Cause
+    of: str
+    by: Task | None
+
+
+class _Arrival(NamedTuple):
+    """Something on its way: what a task waits for, or (without a micro-batch) a run's layers from the host."""
+
+    task: Task
+    came: Came
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a simulation found.
@@ -46,12 +70,14 @@ class Outcome:
         busy: seconds that each worker computed.
         tasks: how many tasks ran.
         subnets: how many subnets.
+        peak_bytes: most that each worker held in activations; empty if nobody counted.
     """
 
     makespan: float
     busy: list[float]
     tasks: int
     subnets: int
+    peak_bytes: list[float] = field(default_factory=list[float])
 
     @property
     def bubble(self) -> float:
@@ -59,8 +85,8 @@ class Outcome:
         return 1.0 - sum(self.busy) / (len(self.busy) * self.makespan)
 
 
-Watch = Callable[[float, float, int, Task], None]
-"""Told start, end, worker and task, in order of ends."""
+Watch = Callable[[Span], None]
+"""Told every task, in order of ends, with what it waited for."""
 
 
 class Simulation:
@@ -71,118 +97,202 @@ class Simulation:
         sync: which version is read.
         in_flight: most unfinished subnets.
         split: backward as I and W instead of B.
+        cluster: links, memory and host; None costs nothing.
         watch: told every task.
     """
 
     def __init__(
         self, load: Load, orders: Sequence[Order], sync: Sync, in_flight: int, *, split: bool = False,
-        watch: Watch | None = None,
+        cluster: Cluster | None = None, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.m, self.orders, self.sync, self.in_flight, self.split = load.micro_batches, orders, sync, in_flight, split
         self.stream: Iterator[Sequence[Piece]] = load.subnets()
         self.watch = watch
+        self.host_s = cluster.host_s if cluster else 0.0
+        self.channels = Channels(cluster) if cluster else None
+        self.memory = Memory(cluster.limits(load.workers), self.m) if cluster else None
         self.flights: dict[int, _Flight] = {}
         self.version: dict[str, int] = {}
         """Newest version of each group; older ones that `delayed:K` still reads are kept."""
-        self.writers: dict[str, dict[int, bool]] = {}
-        """Per group, subnets in flight that write it, in order, and whether their gradient is there."""
+        self.writers: dict[str, dict[int, int]] = {}
+        """Per group, subnets in flight that write it, in order, and how many of their runs still have gradients to
+        give."""
         self.readers: dict[tuple[str, int], list[tuple[int, int]]] = {}
         """(group, version) to the (subnet, run) that wait for it."""
         self.next_id = 0
         self.ended = False
         self.woken: set[int] = set()
+        self.now = 0.0
+        self.last: Task | None = None
+        """What has just ended, the maker of whatever comes of it."""
+        self.came: dict[Task, tuple[float, Came]] = {}
+        """Since when a task is ready, and why not earlier; if somebody watches."""
+        self.events: list[tuple[float, int, int, float, Task | _Arrival]] = []
+        """Time, number, worker (-1: a message is there), begin, and what ends."""
+        self.number = 0
 
     def run(self) -> Outcome:
-        """Simulate to the end of the stream."""
-        workers = len(self.orders)
-        events: list[tuple[float, int, int, float, Task]] = []
-        idle = [True] * workers
-        busy = [0.0] * workers
-        now, count = 0.0, 0
+        """Simulate to the end of the stream.
+
+        Raises:
+            UserError: an order that needs more memory than there is.
+        """
+        events, orders, flights, host_s = self.events, self.orders, self.flights, self.host_s
+        idle = [True] * len(orders)
+        busy = [0.0] * len(orders)
+        count = 0
         self.admit()
         while True:
             for worker in sorted(self.woken):
                 if not idle[worker]:
                     continue
-                task = self.orders[worker].pop()
+                task = orders[worker].pop()
                 if task is None:
                     continue
                 idle[worker] = False
-                kind, y, _, r = task
-                cost = self.flights[y].pieces[r].cost
-                seconds = cost[_COST[kind]]
+                seconds = flights[task.seq_id].pieces[task.run].cost[_COST[task.kind]]
                 busy[worker] += seconds
                 count += 1
-                heapq.heappush(events, (now + seconds, count, worker, now, task))
+                self.later(self.now + host_s + seconds, worker, task)
             self.woken.clear()
             if not events:
                 break
-            now, _, worker, began, task = heapq.heappop(events)
-            idle[worker] = True
-            self.woken.add(worker)
-            if self.watch is not None:
-                self.watch(began, now, worker, task)
-            self.done(task)
+            self.now, _, worker, began, what = heapq.heappop(events)
+            if isinstance(what, Task):
+                idle[worker] = True
+                self.woken.add(worker)
+                self.last = what
+                if self.watch is not None:
+                    ready, (left, cause, of, by) = self.came.pop(what)
+                    self.watch(Span(worker, *what, began, self.now, ready, left, cause, of, str(by or "")))
+                self.done(what, worker)
+            else:
+                self.arrived(what)
+        self.check_finished()
+        return Outcome(self.now, busy, count, self.next_id, self.memory.peak if self.memory else [])
+
+    def later(self, at: float, worker: int, what: Task | _Arrival) -> None:
+        self.number += 1
+        heapq.heappush(self.events, (at, self.number, worker, self.now, what))
+
+    def check_finished(self) -> None:
+        if self.memory and (stuck := [k for k, waiting in enumerate(self.memory.waiting) if waiting]):
+            task = self.memory.waiting[stuck[0]][0][4]
+            raise UserError(
+                f"this schedule needs more memory than worker {stuck[0]} has: the forward {task} does not fit, and the "
+                "order goes on with nothing else. Give it more memory, a shorter warm-up, or a schedule that does not "
+                "keep a fixed list (csp)"
+            )
         assert not self.flights, f"no task is ready, and subnets {sorted(self.flights)[:5]} are not done"
-        return Outcome(now, busy, count, self.next_id)
 
     # -- what a finished task brings
 
-    def done(self, task: Task) -> None:
+    def done(self, task: Task, worker: int) -> None:
         kind, y, j, r = task
         flight = self.flights[y]
+        pieces = flight.pieces
         if kind == "F":
-            if r + 1 < len(flight.pieces):
-                self.arrive(flight, y, j, r + 1)
+            if r + 1 < len(pieces):
+                self.hand_over(Task("F", y, j, r + 1), worker, pieces[r].out_bytes, "value")
             else:
-                self.ready(flight, Task("I" if self.split else "B", y, j, r))
+                self.ready(Task("I" if self.split else "B", y, j, r), "gradient", "loss")
             return
         if kind != "W":
             if r:
-                self.ready(flight, Task(kind, y, j, r - 1))
+                self.hand_over(Task(kind, y, j, r - 1), worker, pieces[r - 1].out_bytes, "gradient")
             if kind == "I":
-                self.ready(flight, Task("W", y, j, r))
+                self.ready(Task("W", y, j, r), "weight")
                 return
         flight.left[r] -= 1
         if not flight.left[r]:
             self.release(flight, y, r)
+        if self.memory is not None:
+            for forward in self.memory.freed(task, worker, pieces[r].held_bytes):
+                self.enter(forward, Came(self.now, "admitted", "memory", task))
 
-    def ready(self, flight: _Flight, task: Task) -> None:
-        worker = flight.pieces[task.run].worker
+    def hand_over(self, task: Task, made_on: int, size: float, cause: Cause) -> None:
+        """What `task` waits for has been made; it has to reach the worker of `task`."""
+        came = Came(self.now, cause, "", self.last)
+        if self.channels is not None:
+            to = self.flights[task.seq_id].pieces[task.run].where(task.micro_batch)
+            if to != made_on and (at := self.channels.send(made_on, to, size, self.now)) > self.now:
+                self.later(at, -1, _Arrival(task, came))
+                return
+        self.come(task, came)
+
+    def arrived(self, what: _Arrival) -> None:
+        task, came = what
+        if task.micro_batch < 0:
+            self.opened(task.seq_id, task.run, came)
+        else:
+            self.come(task, came)
+
+    def come(self, task: Task, came: Came) -> None:
+        """The value or gradient that a task reads is there."""
+        if task.kind == "F" and (flight := self.flights[task.seq_id]).closed[task.run]:
+            flight.held[task.run].append(task.micro_batch)
+        else:
+            self.gate(task, came)
+
+    def ready(self, task: Task, cause: Cause, of: str = "") -> None:
+        self.enter(task, Came(self.now, cause, of, self.last))
+
+    def gate(self, task: Task, came: Came) -> None:
+        """Nothing but memory is left to wait for."""
+        if task.kind == "F" and self.memory is not None:
+            piece = self.flights[task.seq_id].pieces[task.run]
+            if not self.memory.ask(task, piece.where(task.micro_batch), piece.held_bytes):
+                return
+        self.enter(task, came)
+
+    def enter(self, task: Task, came: Came) -> None:
+        """The task can run: its worker's order is told."""
+        if self.watch is not None:
+            self.came[task] = self.now, came
+        piece = self.flights[task.seq_id].pieces[task.run]
+        worker = piece.spread[task.micro_batch] if piece.spread else piece.worker
         self.orders[worker].add(task)
         self.woken.add(worker)
 
-    def arrive(self, flight: _Flight, y: int, j: int, r: int) -> None:
-        """The value that a forward reads is there."""
-        if flight.closed[r]:
-            flight.held[r].append(j)
-        else:
-            self.ready(flight, Task("F", y, j, r))
+    # -- versions
 
     def release(self, flight: _Flight, y: int, r: int) -> None:
         """All gradients of a run are there: its groups step."""
-        for group in flight.pieces[r].groups:
+        piece = flight.pieces[r]
+        for group in piece.groups:
             writers = self.writers[group]
-            writers[y] = True
-            while writers and (first := next(iter(writers.items())))[1]:
+            writers[y] -= 1
+            while writers and not (first := next(iter(writers.items())))[1]:
                 del writers[first[0]]
                 self.publish(group, first[0])
+        if self.channels is not None and piece.swap_bytes:
+            for worker in piece.workers:
+                self.channels.swap(worker, piece.swap_bytes, self.now, out=True)
         flight.open_runs -= 1
         if not flight.open_runs:
-            del self.flights[y]
-            self.sync.forget(y)
-            self.admit()
+            self.finish(y)
+
+    def finish(self, y: int) -> None:
+        del self.flights[y]
+        self.sync.forget(y)
+        self.admit()
 
     def publish(self, group: str, version: int) -> None:
         """A group has a new version: runs that waited for it alone are open."""
         self.version[group] = version
         for z, run in self.readers.pop((group, version), ()):
-            waiting = self.flights[z]
-            waiting.closed[run] -= 1
-            if not waiting.closed[run]:
-                for j in waiting.held[run]:
-                    self.ready(waiting, Task("F", z, j, run))
-                waiting.held[run].clear()
+            self.opened(z, run, Came(self.now, "version", group, self.last))
+
+    def opened(self, y: int, r: int, came: Came) -> None:
+        """One thing less to wait for on a run."""
+        flight = self.flights[y]
+        flight.closed[r] -= 1
+        if not flight.closed[r]:
+            for j in flight.held[r]:
+                self.gate(Task("F", y, j, r), came)
+            flight.held[r].clear()
+
+    # -- subnets come
 
     def admit(self) -> None:
         """Let subnets in."""
@@ -191,21 +301,37 @@ class Simulation:
             if pieces is None:
                 self.ended = True
                 return
-            y = self.next_id
+            self.take_in(self.next_id, pieces)
             self.next_id += 1
-            self.sync.observe(y, [group for piece in pieces for group in piece.groups])
-            closed = [0] * len(pieces)
-            for r, piece in enumerate(pieces):
-                for group in piece.groups:
-                    wanted = self.sync.reads(group, y)
-                    self.writers.setdefault(group, {})[y] = False
-                    if self.version.get(group, -1) < wanted:
-                        closed[r] += 1
-                        self.readers.setdefault((group, wanted), []).append((y, r))
-            n = len(pieces)
-            flight = self.flights[y] = _Flight(pieces, closed, [[] for _ in range(n)], [self.m] * n, n)
-            for j in range(self.m):
-                self.arrive(flight, y, j, 0)
+
+    def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
+        self.sync.observe(y, [group for piece in pieces for group in piece.groups])
+        n = len(pieces)
+        flight = self.flights[y] = _Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, n)
+        came = Came(self.now, "admitted" if self.last else "start", "", self.last)
+        for r, piece in enumerate(pieces):
+            for group in piece.groups:
+                writers = self.writers.setdefault(group, {})
+                writers[y] = writers.get(y, 0) + 1
+                wanted = self.sync.reads(group, y)
+                if self.version.get(group, -1) < wanted:
+                    flight.closed[r] += 1
+                    self.readers.setdefault((group, wanted), []).append((y, r))
+            if self.channels is not None and piece.swap_bytes:
+                self.fetch(flight, y, r)
+        if self.memory is not None:
+            self.memory.admit(y, pieces)
+        for j in range(self.m):
+            self.come(Task("F", y, j, 0), came)
+
+    def fetch(self, flight: _Flight, y: int, r: int) -> None:
+        """The layers of a run set out from the host, to every worker that needs them."""
+        assert self.channels is not None
+        for worker in flight.pieces[r].workers:
+            at = self.channels.swap(worker, flight.pieces[r].swap_bytes, self.now, out=False)
+            if at > self.now:
+                flight.closed[r] += 1
+                self.later(at, -1, _Arrival(Task("F", y, -1, r), Came(self.now, "version", "swap", self.last)))
 
     def awaited(self, y: int, r: int) -> bool:
         """Whether a subnet in flight waits for the groups of a run."""

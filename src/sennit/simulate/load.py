@@ -39,6 +39,8 @@ class Piece:
         cost: per micro-batch.
         out_bytes: of its output for one micro-batch; its gradient is as large.
         held_bytes: of what one micro-batch keeps from F to B (or W).
+        swap_bytes: of its layers, if they come from the host's memory for each subnet and go back there.
+        spread: who executes each micro-batch, if that differs; else empty.
     """
 
     worker: int
@@ -46,6 +48,17 @@ class Piece:
     cost: Cost
     out_bytes: float = 0.0
     held_bytes: float = 0.0
+    swap_bytes: float = 0.0
+    spread: tuple[int, ...] = ()
+
+    def where(self, micro_batch: int) -> int:
+        """The worker that executes a micro-batch."""
+        return self.spread[micro_batch] if self.spread else self.worker
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All workers that execute some of it."""
+        return tuple(dict.fromkeys(self.spread)) or (self.worker,)
 
 
 class Load(Protocol):

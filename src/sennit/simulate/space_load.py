@@ -2,18 +2,25 @@
 
     nlp.c1   48 blocks of 72 candidates      a subnet picks one candidate per block; whoever picks the same waits
 
+    layers   0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13 14 15      16 layers in 4 stages
+    runs     0 1 2 3   4 5 6 7   8 9 10 11   12 13 14 15      by layer
+             0 . 1 .   2 . 3 .   4 . 5 .     6 . 7 .          by layer, 2 joined
+             0 . . .   1 . . .   2 . . .     3 . . .          by stage
+
 The unit of time is the forward of a whole batch through the layers of one worker. I and W take one unit each, B two
-(splitting is free here), so a perfect pipeline takes three units a subnet, whatever the space.
+(splitting is free here), so a perfect pipeline takes three units a subnet, whatever the space. A cluster's seconds are
+these units. Bytes are those of one layer and a whole batch; a micro-batch has 1/M of the activations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from sennit.errors import UserError
+from sennit.schedule.policy import Release
 from sennit.simulate.load import Cost, Piece
 from sennit.supernet.keys import key_for, numpy_generator
 
@@ -23,7 +30,8 @@ SIZES: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 """Name to choice blocks and candidates per block (NASPipe, Table 1)."""
 
-Release = Literal["layer", "stage"]
+Place = Callable[[int, int, int], int]
+"""Subnet, micro-batch and stage to the worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +44,15 @@ class SpaceLoad:
         sampler: uniform, or fair: every round of n subnets uses each candidate of a block once.
         pinned: the first and the last block have one candidate only, shared by all.
         chunks: how often each worker gets a stretch of the network in turn.
+        sizes: layers of each stage; none for equal ones.
         release: layer: every layer is a run of its own, and its version is there once its gradients are; stage: all
             layers of a chunk are one run.
+        joined: by layer, how many neighbours make one run.
+        place: who has a stage, if not the workers in turn.
+        spread: whether `place` looks at the micro-batch.
+        out_bytes: of a layer's output.
+        held_bytes: what a layer keeps from forward to backward.
+        swap_bytes: of a layer's weights, if they are fetched from the host for every subnet.
     """
 
     blocks: int
@@ -48,41 +63,64 @@ class SpaceLoad:
     sampler: Literal["uniform", "fair"] = "uniform"
     pinned: bool = False
     chunks: int = 1
+    sizes: tuple[int, ...] = ()
     release: Release = "layer"
+    joined: int = 1
+    place: Place | None = None
+    spread: bool = False
+    out_bytes: float = 0.0
+    held_bytes: float = 0.0
+    swap_bytes: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "candidates", "workers", "micro_batches", "subnets_wanted", "chunks"):
+        for name in ("blocks", "candidates", "workers", "micro_batches", "subnets_wanted", "chunks", "joined"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.workers * self.chunks > self.blocks:
+        if not self.sizes and self.workers * self.chunks > self.blocks:
             raise UserError(
                 f"{self.workers} workers x {self.chunks} chunks need as many layers, the space has {self.blocks}; use "
                 f"at most {max(1, self.blocks // self.workers)} chunks"
             )
+        if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != self.blocks):
+            raise UserError(f"sizes {self.sizes} sum to {sum(self.sizes)}, the space has {self.blocks} layers")
 
     @cached_property
-    def stretches(self) -> list[tuple[int, list[int]]]:
-        """Worker and layers of each run, in program order."""
-        chunk_of = [layer * self.workers * self.chunks // self.blocks for layer in range(self.blocks)]
-        if self.release == "layer":
-            return [(chunk % self.workers, [layer]) for layer, chunk in enumerate(chunk_of)]
-        held: dict[int, list[int]] = {}
-        for layer, chunk in enumerate(chunk_of):
-            held.setdefault(chunk, []).append(layer)
-        return [(chunk % self.workers, layers) for chunk, layers in held.items()]
+    def stages(self) -> list[list[int]]:
+        """Layers of each stage."""
+        sizes = self.sizes
+        if not sizes:
+            n = self.workers * self.chunks
+            sizes = [-(-(s + 1) * self.blocks // n) + (-s * self.blocks // n) for s in range(n)]
+        ends = [sum(sizes[: s + 1]) for s in range(len(sizes))]
+        return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+
+    @cached_property
+    def runs(self) -> list[tuple[int, list[int]]]:
+        """Stage and layers of each run, in program order."""
+        found: list[tuple[int, list[int]]] = []
+        for stage, layers in enumerate(self.stages):
+            step = len(layers) if self.release == "stage" else self.joined
+            found += [(stage, layers[i : i + step]) for i in range(0, len(layers), step)]
+        return found
 
     def subnets(self) -> Iterator[Sequence[Piece]]:
         unit = self.workers / self.blocks / self.micro_batches
         names = [[f"{layer}.{c}" for c in range(self.candidates)] for layer in range(self.blocks)]
-        costs = [
-            Cost(n * unit, 2 * n * unit, n * unit, n * unit) for n in (len(layers) for _, layers in self.stretches)
-        ]
-        for drawn in self.draws():
+        costs = [Cost(n * unit, 2 * n * unit, n * unit, n * unit) for n in (len(layers) for _, layers in self.runs)]
+        out, held = self.out_bytes / self.micro_batches, self.held_bytes / self.micro_batches
+        for y, drawn in enumerate(self.draws()):
             yield [
-                Piece(worker, tuple(names[layer][drawn[layer]] for layer in layers), cost)
-                for (worker, layers), cost in zip(self.stretches, costs, strict=True)
-            ]
+                Piece(
+                    self._worker(y, 0, stage), tuple([names[layer][drawn[layer]] for layer in layers]), cost, out,
+                    held * len(layers), self.swap_bytes * len(layers),
+                    tuple(self._worker(y, j, stage) for j in range(self.micro_batches)) if self.spread else (),
+                )
+                for (stage, layers), cost in zip(self.runs, costs, strict=True)
+            ]  # fmt: skip
+
+    def _worker(self, seq_id: int, micro_batch: int, stage: int) -> int:
+        return stage % self.workers if self.place is None else self.place(seq_id, micro_batch, stage)
 
     def draws(self) -> Iterator[list[int]]:
         """The candidate of every block, subnet by subnet."""

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sennit.errors import UserError
-from sennit.schedule.csp import CspOrder
+from sennit.schedule.order import Order
+from sennit.schedule.policy import Policy, policy
+from sennit.schedule.setting import Setting
 from sennit.simulate.bounds import Bounds, bounds
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.cluster import Cluster
+from sennit.simulate.engine import Outcome, Simulation, Watch
 from sennit.simulate.space_load import SpaceLoad
-from sennit.supernet.sync import CspSync, Shared
+from sennit.supernet.sync import Shared, Sync
+from sennit.supernet.sync_rule import SyncRule
+
+TRIED = (1, 2, 3, 4, 6, 8)
+"""Subnets in flight among which the best is looked for."""
+
+TRIAL = 64
+"""Subnets of a trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,63 +30,153 @@ class SpaceRun:
     """What is simulated.
 
     Attributes:
-        load: the stream and where its layers are.
-        in_flight: most unfinished subnets.
-        split: backward as I and W.
+        space: the stream and how it is cut. Who has which stage is the schedule's business.
+        schedule: name of a policy.
+        sync: the rule; none for the schedule's own.
+        in_flight: most unfinished subnets; 0 for the schedule's own number.
+        split: backward as I and W, where the schedule leaves it open.
         shared: policy for the groups that all subnets read.
+        warmup: forwards under way, per worker.
+        cluster: links, memory, host.
     """
 
-    load: SpaceLoad
-    in_flight: int
-    split: bool
-    shared: Shared
+    space: SpaceLoad
+    schedule: str = "csp"
+    sync: str = ""
+    in_flight: int = 0
+    split: bool = False
+    shared: Shared = field(default_factory=lambda: Shared("strict"))
+    warmup: tuple[int, ...] | None = None
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
-        if self.in_flight < 1:
+        if self.in_flight < 0:
             raise UserError(f"--in-flight must be at least 1, got {self.in_flight}")
+        held = self.policy
+        if self.rule.kind not in held.rules:
+            raise UserError(
+                f"--schedule {self.schedule} runs under {' or '.join(held.rules)}, not under --sync {self.sync}"
+            )
+        if self.split and held.split is False:
+            raise UserError(f"--schedule {self.schedule} has whole backwards; leave out --split, or take zero-bubble")
+        if self.space.chunks > 1 and not held.chunked:
+            raise UserError(f"--schedule {self.schedule} fixes the number of chunks; leave out --chunks")
+        if self.space.release not in held.releases:
+            raise UserError(f"--schedule {self.schedule} knows stages only; leave out --release {self.space.release}")
+        if self.warmup and not held.warmed:
+            raise UserError(f"--schedule {self.schedule} has no warm-up to set; 1f1b and pipedream have")
+        stages = len(self.space.sizes) or held.stages(self.setting)
+        if stages != held.stages(self.setting):
+            raise UserError(f"{stages} sizes do not fit {held.stages(self.setting)} stages")
 
-    def simulate(self) -> Outcome:
-        """Under CSP order, on the workers' own order object."""
-        orders: list[CspOrder] = []
-        simulation = Simulation(self.load, orders, self.sync(), self.in_flight, split=self.split)
-        orders += [CspOrder(simulation.awaited) for _ in range(self.load.workers)]
+    @cached_property
+    def policy(self) -> Policy:
+        return policy(self.schedule)
+
+    @cached_property
+    def rule(self) -> SyncRule:
+        return SyncRule.parse(self.sync or self.policy.sync)
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What the orders are given, but for what is known at run time only."""
+        space = self.space
+        held = Setting(
+            workers=space.workers, micro_batches=space.micro_batches, chunks=space.chunks,
+            bulk=self.rule.bulk(space.workers), warmup=self.warmup, split=self.halves, end=lambda: space.subnets_wanted,
+        )  # fmt: skip
+        return replace(held, in_flight=self.in_flight or self.policy.in_flight(held))
+
+    @cached_property
+    def halves(self) -> bool:
+        """Whether backwards are split."""
+        return self.split if self.policy.split is None else self.policy.split
+
+    @cached_property
+    def load(self) -> SpaceLoad:
+        """The stream, with stages on workers."""
+        held, setting = self.policy, self.setting
+        sizes = self.space.sizes
+        if not sizes and held.stages(setting) != self.space.workers * self.space.chunks:
+            chunks = max(1, held.stages(setting) // self.space.workers)
+            sizes = tuple(map(len, replace(self.space, chunks=chunks).stages))
+
+        def place(seq_id: int, micro_batch: int, stage: int) -> int:
+            return held.place(setting, stage, setting.number(seq_id, micro_batch))
+
+        return replace(self.space, sizes=sizes, spread=held.per_micro_batch, place=place)
+
+    def simulate(self, watch: Watch | None = None) -> Outcome:
+        """On the workers' own order objects."""
+        orders: list[Order] = []
+        simulation = Simulation(
+            self.load, orders, self.make_sync(), self.setting.in_flight, split=self.halves, cluster=self.cluster,
+            watch=watch,
+        )  # fmt: skip
+        setting = replace(self.setting, awaited=simulation.awaited)
+        orders += [self.policy.order(worker, setting) for worker in range(setting.workers)]
         return simulation.run()
 
     def bounds(self) -> Bounds:
         """Under any order with as many subnets in flight."""
-        return bounds(self.load, self.sync(), self.in_flight, split=self.split)
+        return bounds(self.load, self.make_sync(), self.setting.in_flight, split=self.halves)
 
-    def sync(self) -> CspSync:
-        return CspSync(self.load.always(), self.shared)
+    def make_sync(self) -> Sync:
+        return self.rule.make(self.space.always(), self.shared, self.space.workers)
 
     def levers(self) -> Iterator[tuple[str, SpaceRun]]:
         """Changes that could bring something, one at a time, in words that the command understands."""
-        load, m = self.load, self.load.micro_batches
-        yield f"-M {2 * m}", replace(self, load=replace(load, micro_batches=2 * m))
-        if not self.split:
+        space, m, held = self.space, self.space.micro_batches, self.policy
+        yield f"-M {2 * m}", replace(self, space=replace(space, micro_batches=2 * m))
+        if held.split is None and not self.split:
             yield "--split", replace(self, split=True)
-        if load.release == "stage":
-            yield "--release layer", replace(self, load=replace(load, release="layer"))
-        if load.sampler == "uniform":
-            yield "--sampler fair", replace(self, load=replace(load, sampler="fair"))
-        if load.pinned and self.shared.kind == "strict":
+        if space.release == "stage" and "layer" in held.releases:
+            yield "--release layer", replace(self, space=replace(space, release="layer"))
+        if space.sampler == "uniform" and self.rule.kind == "csp":
+            yield "--sampler fair", replace(self, space=replace(space, sampler="fair"))
+        if space.pinned and self.shared.kind == "strict" and self.rule.kind == "csp":
             yield "--shared delayed:2", replace(self, shared=Shared("delayed", 2))
-        more = load.chunks + 1
-        if load.workers * more <= load.blocks:
-            yield f"--chunks {more}", replace(self, load=replace(load, chunks=more))
-        for other in sorted({max(1, self.in_flight // 2), self.in_flight + 1, 2 * self.in_flight} - {self.in_flight}):
+        more = space.chunks + 1
+        if held.chunked and not space.sizes and space.workers * more <= space.blocks:
+            yield f"--chunks {more}", replace(self, space=replace(space, chunks=more))
+        if self.rule.kind == "bulk" and not self.rule.behind:
+            twice = f"bulk:{2 * self.setting.bulk}"
+            yield f"--sync {twice}", replace(self, sync=twice, in_flight=2 * self.in_flight)
+        if self.schedule != "csp":
+            yield (
+                "--schedule csp",
+                SpaceRun(
+                    space=replace(space, release="layer"), shared=self.shared, cluster=self.cluster, split=self.halves
+                ),
+            )
+        n = self.setting.in_flight
+        for other in sorted({max(1, n // 2), n + 1, 2 * n} - {n}):
             yield f"--in-flight {other}", replace(self, in_flight=other)
 
-    def report(self, *, with_levers: bool = True) -> dict[str, Any]:
+    def tried_levers(self) -> list[dict[str, Any]]:
+        """What each change brings, best first; what cannot be run (rounds that do not come out even) is left out."""
+        found: list[dict[str, Any]] = []
+        for name, run in self.levers():
+            try:
+                found.append({"change": name, "bubble": run.simulate().bubble})
+            except UserError:
+                continue
+        return sorted(found, key=lambda lever: lever["bubble"])
+
+    def with_best_in_flight(self) -> SpaceRun:
+        """The number in flight that waits least on the first subnets of the stream."""
+        space = replace(self.space, subnets_wanted=min(TRIAL, self.space.subnets_wanted))
+        runs = [replace(self, space=space, in_flight=n) for n in TRIED]
+        bubbles = [run.simulate().bubble for run in runs]
+        return replace(self, in_flight=TRIED[bubbles.index(min(bubbles))])
+
+    def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --json` gives."""
-        outcome, bound = self.simulate(), self.bounds()
-        levers = (
-            [{"change": name, "bubble": run.simulate().bubble} for name, run in self.levers()] if with_levers else []
-        )
+        outcome, bound = self.simulate(watch), self.bounds()
         return {
             "bubble": outcome.bubble, "makespan": outcome.makespan, "bound": bound.makespan,
             "bubble_at_bound": bound.bubble, "binds": bound.binds,
             "bounds": {"dependencies": bound.dependencies, "devices": bound.devices},
-            "tasks": outcome.tasks, "subnets": outcome.subnets,
-            "levers": sorted(levers, key=lambda lever: lever["bubble"]),
+            "in_flight": self.setting.in_flight, "tasks": outcome.tasks, "subnets": outcome.subnets,
+            "levers": self.tried_levers() if with_levers else [],
         }  # fmt: skip
