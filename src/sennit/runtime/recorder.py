@@ -7,6 +7,7 @@ lap of the stopwatch ─────────┴──▶ Span ──▶ trac
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from sennit.runtime.board import Board
@@ -67,9 +68,11 @@ class Recorder:
 
         return then
 
-    def count(self, name: str, value: float) -> None:
-        """A value of a counter now."""
-        self.log.count(name, self.worker, time.monotonic() - self.board.origin, value)
+    def count(self, counters: Mapping[str, float]) -> None:
+        """Values of counters now, by name."""
+        now = time.monotonic() - self.board.origin
+        for name, value in counters.items():
+            self.log.count(name, self.worker, now, value)
 
     def flush(self) -> None:
         self.log.flush()

@@ -61,6 +61,10 @@ class DeviceStore(Protocol):
         """Optimizer step of the group to `version`, published."""
         ...
 
+    def counters(self) -> dict[str, float]:
+        """Figures about the time since the last call, by name, for the trace."""
+        ...
+
     def flush(self) -> None:
         """Bring everything that this worker has changed to the host store, and wait until it is there."""
         ...
