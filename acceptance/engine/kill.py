@@ -26,7 +26,9 @@ LONGEST_S = 12.0
 PATIENCE_S = 20.0
 """How long the launcher may take to notice, seconds."""
 EXPLAINED = ("was killed by signal", "a process that loads data has died", "helper process was killed")
-BELONGS = {"run.json", "result.json", "losses.jsonl", "access.jsonl", "trace.json", "checkpoints", "lock"}
+BELONGS = {
+    "run.json", "result.json", "losses.jsonl", "access.jsonl", "trace.jsonl", "trace.json", "checkpoints", "lock"
+}  # fmt: skip
 WORKERS = (1, 2, 3, 4)
 
 

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from sennit.commands.recorded import HASHES
 from sennit.runtime.runfolder import RunFolder
 
 
@@ -24,6 +29,63 @@ def test_report_of_a_run_that_is_not_finished(call: Callable, run: Path) -> None
     with RunFolder.open(run, lock=True):
         assert call("report", run, "--json").json["state"].startswith("running (process ")
     assert call("report", run).exit == 0
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """The JSON in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.S)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_page_of_a_run_holds_what_its_folder_does(call: Callable, run: Path) -> None:
+    shown = call("report", run)
+    assert str(run / "report.html") in shown.out and "% of 2 workers' time" in shown.out
+    data = data_of(run / "report.html")
+    tasks = sum('"kind"' in line for line in (run / "trace.jsonl").read_text().splitlines())
+    assert data["spans"]["n"] == tasks and data["spans"]["workers"] == 2
+    groups = {json.loads(line)["group"] for line in (run / "access.jsonl").read_text().splitlines()}
+    assert set(data["access"]["groups"]) == {group for group in groups if not group.endswith("#buffers")}
+    assert [e["seq_id"] for e in data["loss"]["evaluations"]] == [19, 39]
+    result = json.loads((run / "result.json").read_text())
+    hashes = next(fact["rows"] for fact in data["facts"] if fact["title"] == "Hashes")
+    assert [value for _, value in hashes] == [result[key] for key in HASHES]
+
+
+def test_json_is_for_machines_and_writes_a_page_only_where_told(call: Callable, run: Path) -> None:
+    before = call("report", run, "--json").json
+    assert not (run / "report.html").exists()
+    assert call("report", run, "--json", "--html", "p.html").json == before and data_of(Path("p.html"))["spans"]["n"]
+
+
+def test_a_page_that_cannot_be_written(call: Callable, run: Path) -> None:
+    done = call("report", run, "--html", "no/p.html")
+    assert done.exit == 2 and "no/p.html cannot be written" in done.err and "--html" in done.err
+    (run / "report.html").mkdir()
+    done = call("report", run)
+    assert done.exit == 0 and "report.html cannot be written" in done.err and "40 of 40 subnets" in done.out
+
+
+def test_report_of_a_simulated_trace(call: Callable, workplace: Path) -> None:
+    words = "simulate --space cv.c3 --workers 4 -M 2 --subnets 6 --no-levers --json --trace t.jsonl"
+    simulated = call(*words.split()).json
+    said = call("report", "t.jsonl", "--json").json
+    assert said["tasks"] == simulated["tasks"] and said["bubble"] == pytest.approx(simulated["bubble"])
+    assert sum(said["idle"].values()) == pytest.approx(said["bubble"])
+    shown = call("report", "t.jsonl")
+    assert "t.jsonl.html" in shown.out and data_of(Path("t.jsonl.html"))["spans"]["n"] == simulated["tasks"]
+
+
+def test_a_plain_run_has_a_page_without_a_timeline(call: Callable, workplace: Path) -> None:
+    assert call("train", "r.toml", "--engine", "plain", "--steps", "3", "--out", "plain").exit == 0
+    assert call("report", "plain").exit == 0
+    data = data_of(Path("plain/report.html"))
+    assert "spans" not in data and data["loss"] and data["access"]["groups"]
+
+
+def test_what_is_no_trace_is_refused(call: Callable, workplace: Path) -> None:
+    done = call("report", "r.toml")
+    assert done.exit == 2 and "no line of facts, so it is no trace" in done.err
 
 
 def test_space_and_data(call: Callable, workplace: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_full_disk_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
-    monkeypatch.setattr(access.os, "write", lambda file, data: write(file, bytes(data)[:10]))
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data)[:10]))
     log = AccessLog(tmp_path / "a", 0)
     log.parameters("s", "g", 5, 0, "F", "R", -1)
     log.close()

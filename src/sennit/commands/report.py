@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
 from tyro.conf import Positional, arg
@@ -15,9 +15,17 @@ from sennit.commands.output import Output, figure
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import UserError
 
-HELP = """Shows what a run did: how far it is, how fast, losses, evaluations, searches, hashes.
+if TYPE_CHECKING:
+    from sennit.trace.page_data import Content
 
-    sennit report runs/first"""
+HELP = """Shows what a run did: how far it is, how fast, losses, evaluations, searches, hashes. Writes a page with its
+timeline, why workers were idle, losses and accesses, which opens in a browser from disk.
+
+    sennit report runs/first
+    sennit report simulated.jsonl --html simulated.html"""
+
+PAGE = "report.html"
+"""Name of the page in a run folder."""
 
 AVERAGED = 20
 """Subnets at the beginning and at the end whose losses are averaged: a single loss says little."""
@@ -27,23 +35,80 @@ AVERAGED = 20
 class Report:
     """Options of `sennit report`."""
 
-    folder: Annotated[Positional[Path], arg(metavar="RUN")]
-    """Folder of a run."""
+    folder: Annotated[Positional[Path], arg(metavar="RUN|TRACE")]
+    """Folder of a run, or a file that `sennit simulate --trace` wrote."""
+    html: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: RUN/report.html)")] = None
+    """Where the page goes; for a trace, beside it by default. With --json none is written unless this names a place."""
     json: Json = False
     """One JSON object on stdout, for errors too."""
 
     def run(self, out: Output) -> int:
-        """Collect and show."""
+        """Collect, write the page, and show."""
+        if self.folder.is_file():
+            self.of_trace(out)
+        else:
+            self.of_run(out)
+        return 0
+
+    def of_run(self, out: Output) -> None:
+        from sennit.commands.report_page import idle_words, run_content, trace_of
+
         recorded = Recorded.open(self.folder)
         facts = facts_of(recorded)
-        table = Table(title=str(recorded.path), title_justify="left", show_header=False)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, text in _rows(facts):
-            if text:
-                table.add_row(name, text)
-        out.result(facts, table)
-        return 0
+        rows = _rows(facts)
+        if self.html is not None or not self.json:
+            trace = trace_of(recorded)
+            rows.append(("idle", idle_words(trace)))
+            content = run_content(recorded, facts, rows, trace)
+            rows.append(("page", self.saved(out, content, recorded.path / PAGE)))
+        out.result(facts, _table(str(recorded.path), rows))
+
+    def of_trace(self, out: Output) -> None:
+        from sennit.commands.report_page import idle_words, trace_content
+        from sennit.trace.events import read_call
+        from sennit.trace.idle import TICK, Idleness
+        from sennit.trace.perfetto import MOST_SPANS
+
+        trace = read_call(self.folder, MOST_SPANS)
+        idleness = Idleness.of(trace)
+        content: dict[str, Any] = {
+            "trace": str(self.folder), "tasks": len(trace.spans) + trace.left_out, "workers": trace.workers,
+            "makespan": idleness.makespan * TICK, "bubble": idleness.bubble, "idle": idleness.shares(),
+            "facts": trace.facts,
+        }  # fmt: skip
+        rows = [
+            ("tasks", f"{content['tasks']:,} on {trace.workers} workers"),
+            ("makespan", f"{figure(content['makespan'])} {trace.facts.get('unit', '')}".rstrip()),
+            ("idle", idle_words(trace)),
+        ]
+        if self.html is not None or not self.json:
+            page = trace_content(self.folder, trace)
+            rows.append(("page", self.saved(out, page, self.folder.with_name(f"{self.folder.name}.html"))))
+        out.result(content, _table(str(self.folder), rows))
+
+    def saved(self, out: Output, content: Content, default: Path) -> str:
+        """Write the page and say where. A default place that cannot be written to is no reason to show nothing."""
+        from sennit.commands.report_page import save
+
+        try:
+            save(self.html or default, content)
+        except UserError as error:
+            if self.html is not None:
+                raise
+            out.say(str(error))
+            return ""
+        return str(self.html or default)
+
+
+def _table(title: str, rows: list[tuple[str, str]]) -> Table:
+    """Rows without a text are left out."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        if text:
+            table.add_row(name, text)
+    return table
 
 
 def facts_of(recorded: Recorded) -> dict[str, Any]:

@@ -69,5 +69,9 @@ class CpuStore:
         step(grads, lr)
         self.host.publish(group, version)
 
+    def counters(self) -> dict[str, float]:
+        """Nothing is cached."""
+        return {}
+
     def flush(self) -> None:
         """Nothing waits to be written: the slots are the store."""

@@ -48,6 +48,7 @@ class CudaStore:
         self.aside: dict[str, Tensor] = {}
         self.constants: dict[str, Tensor] = {}
         self.changed_state: set[str] = set()
+        self.asked = self.fetched = 0
 
     # -- parameters
 
@@ -61,7 +62,9 @@ class CudaStore:
     def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
         """Leaves of the group in `version`, copied in if the slot holds another one."""
         slot = self._slot(group, self.host.slot_of(group, version))
+        self.asked += 1
         if slot.version != version:
+            self.fetched += 1
             self._fetch(slot)
         return slot.leaves
 
@@ -164,6 +167,16 @@ class CudaStore:
 
     def _fetch_state(self, group: str) -> None:
         self.state[group][0].copy_(self.host.state[group].bytes(self.host.memory), non_blocking=self.pinned)
+
+    # -- for the trace
+
+    def counters(self) -> dict[str, float]:
+        """Since the last call: how often a group was in its slot when asked for, and the most memory in use."""
+        hits = 1.0 - self.fetched / self.asked if self.asked else 1.0
+        most = float(torch.cuda.max_memory_allocated(self.device))
+        self.asked = self.fetched = 0
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return {"cache hits, part of reads": hits, "device memory, most bytes": most}
 
     # -- back to the host
 

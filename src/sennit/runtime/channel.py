@@ -12,6 +12,7 @@ receiving, so nobody waits for ever. A message larger than the whole arena trave
 from __future__ import annotations
 
 import mmap
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Message:
         items: per tensor `(key, needs_grad)`, in the order of the tensors; a key with a None tensor is an
             explicit "no gradient".
         facts: what is not a tensor, by key: shapes, norms.
+        sent: when it was made, of `time.monotonic`; for the trace.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Message:
     source: int
     items: list[tuple[Any, bool]] = field(default_factory=list)
     facts: dict[Any, Any] = field(default_factory=dict)
+    sent: float = field(default_factory=time.monotonic, compare=False)
 
 
 class Channel(Protocol):

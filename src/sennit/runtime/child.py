@@ -73,6 +73,7 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
         hear_out(worker)
         worker.channel.close()
         log.close()
+        worker.recorder.close()
         return 0
     except PeerGone:
         return 1

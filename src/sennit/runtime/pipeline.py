@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from torch import Tensor
 from sennit.errors import UserError
 from sennit.memory.store import HostStore
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.board import Board
 from sennit.runtime.launcher import Crew
 from sennit.runtime.placing import plans_of, wandering
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
+from sennit.trace.events import trace_beside
+from sennit.trace.span_log import SpanLog
 
 
 class Pipeline:
@@ -64,7 +68,8 @@ class Pipeline:
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts, bulk=bulk, probing=probing, frozen=frozen, wandering=wandering(built, self.plans),
+            parts=parts, board=Board(g.name for g in built.groups.all), bulk=bulk, probing=probing, frozen=frozen,
+            wandering=wandering(built, self.plans),
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers
@@ -85,8 +90,20 @@ class Pipeline:
                     "pipeline before anything else touches the GPU, or in a process of its own"
                 )
             self.started = True
+            self.begin_trace()
             self.crew.start()
         return self.crew.run_to(limit, interrupted)
+
+    def begin_trace(self) -> None:
+        """The facts of this call, before the spans of its workers."""
+        placement, share = self.placement, self.crew.share
+        log = SpanLog(trace_beside(self.crew.logs))
+        log.facts({
+            "workers": placement.workers, "device": placement.device, "unit": "s", "first": share.start,
+            "micro_batches": self.recipe.micro_batches, "in_flight": share.in_flight, "schedule": "csp",
+            "began": time.time(),
+        })  # fmt: skip
+        log.close()
 
     def close(self, failed: bool) -> None:
         """End the workers: kindly, or at once if something failed."""

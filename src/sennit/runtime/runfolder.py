@@ -2,7 +2,8 @@
 
     RUN/  run.json       recipe, placement, fingerprint      result.json   figures and hashes of the end
           losses.jsonl   one line a subnet                   access.jsonl  every access to a group
-          trace.json     for Perfetto                        checkpoints/  see `sennit.runtime.checkpoint`
+          trace.jsonl    every task in time                  trace.json    the same, for Perfetto
+          checkpoints/   see `sennit.runtime.checkpoint`
           lock           held with flock by the process that runs; its content is that process's id
 
 The lock is the kernel's: it ends with the last process that holds it, however that ends.
@@ -102,6 +103,10 @@ class RunFolder:
     @property
     def access(self) -> Path:
         return self.path / "access.jsonl"
+
+    @property
+    def spans(self) -> Path:
+        return self.path / "trace.jsonl"
 
     @property
     def trace(self) -> Path:

@@ -13,6 +13,7 @@ from torch import Tensor
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.board import Board
 from sennit.runtime.channel import Channel
 from sennit.runtime.subnet import Word
 from sennit.supernet.build import Built
@@ -58,6 +59,10 @@ class DeviceStore(Protocol):
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """Optimizer step of the group to `version`, published."""
+        ...
+
+    def counters(self) -> dict[str, float]:
+        """Figures about the time since the last call, by name, for the trace."""
         ...
 
     def flush(self) -> None:
@@ -120,6 +125,7 @@ class Share:
         words: last word of each buffer group before `start`.
         versions: newest version of each parameter group before `start`.
         bulk: subnets between two steps; a cut lies between two bulks.
+        board: who made the newest versions, for the trace.
         probing: tell the launcher the norm of every group's gradient, before clipping.
     """
 
@@ -134,6 +140,7 @@ class Share:
     words: dict[str, Word]
     versions: dict[str, int]
     parts: Parts
+    board: Board
     bulk: int = 1
     probing: bool = False
     frozen: frozenset[str] = frozenset()

@@ -160,6 +160,7 @@ class Stepping:
         else:
             version, step = (y, subnet.first_step[group]) if self.bulks is None else self.writer.pop(group)
             self.store.step(group, grads, self.recipe.lr_of(y), version)
+            self.share.board.note(group, version)
             self.log.parameters(step, group, version, -1, "U", "W", version)
         if self.bulks is None:
             subnet.unfinished.discard(group)
@@ -188,6 +189,7 @@ class Stepping:
             grads = self.host.kept_gradient(group, x)
             assert grads is not None
             self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
+            self.share.board.note(group, x)
             self.log.parameters(group, group, x, -1, "U", "W", x)
             del self.due[group, x]
 

@@ -1,13 +1,34 @@
-"""`Stopwatch`: device time of tasks. On a GPU the host is done long before the device, so events are timed there."""
+"""`Stopwatch`: device time of tasks. On a GPU the host is done long before the device, so events are timed there.
+
+    host     anchor ── launch ── launch ──────── look: has it ended? ──▶ told
+    device   anchor ───────── begin ▓▓▓ end
+
+A GPU's laps are told when their end event is found to have passed, which nobody waits for. The anchor, one moment
+seen by both, puts the device's times on the host's clock; it is taken anew at every cut, where the device is waited
+for anyway, so that neither drift nor the float32 of `elapsed_time` adds up.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+Then = Callable[[float, float], None]
+"""Told start and end of a lap, on the clock of `time.monotonic`."""
+
+
+class Lap:
+    """What is timed. Whoever sets `then` is told when it was."""
+
+    __slots__ = ("then",)
+
+    def __init__(self) -> None:
+        self.then: Then | None = None
 
 
 class Stopwatch:
@@ -16,25 +37,49 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.seconds = 0.0
-        self.events: list[tuple[Any, Any]] = []
+        self.events: deque[tuple[Any, Any, Then | None]] = deque()
+        if device.type == "cuda":
+            self.anchor, self.anchored = self._now()
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
+    def timed(self) -> Iterator[Lap]:
+        lap = Lap()
         if self.device.type == "cuda":
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
-            yield
+            yield lap
             end.record()
-            self.events.append((begin, end))
+            self.events.append((begin, end, lap.then))
+            self.tell()
         else:
-            start = time.perf_counter()
-            yield
-            self.seconds += time.perf_counter() - start
+            start = time.monotonic()
+            yield lap
+            end = time.monotonic()
+            self.seconds += end - start
+            if lap.then is not None:
+                lap.then(start, end)
+
+    def tell(self) -> None:
+        """Tell of the laps that the device has ended. Does not wait."""
+        while self.events and self.events[0][1].query():
+            begin, end, then = self.events.popleft()
+            seconds = begin.elapsed_time(end) / 1e3
+            self.seconds += seconds
+            if then is not None:
+                start = self.anchored + self.anchor.elapsed_time(begin) / 1e3
+                then(start, start + seconds)
 
     def total(self) -> float:
         """Seconds so far. Waits for the device."""
         if self.events:
             torch.cuda.synchronize(self.device)
-            self.seconds += sum(begin.elapsed_time(end) for begin, end in self.events) / 1e3
-            self.events.clear()
+            self.tell()
+            self.anchor, self.anchored = self._now()
         return self.seconds
+
+    def _now(self) -> tuple[Any, float]:
+        """An event of an idle device, and when it was."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        event.synchronize()
+        return event, time.monotonic()

@@ -115,6 +115,7 @@ class Tasks:
         self.write_log(subnet, run, j, "F", before)
         for group, use in subnet.last_moves(run):
             self.store.move(group, (y, j, use))
+            self.share.board.note(group, y)
         if ctx.loss is not None:
             self.note_loss(subnet, j, ctx.loss)
         self.depart(subnet, run, j, out, ctx)

@@ -35,6 +35,8 @@ from sennit.runtime.segment import Engine, State
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
 from sennit.trace.access import forget_from
+from sennit.trace.events import read_call
+from sennit.trace.perfetto import MOST_SPANS, write_perfetto
 
 
 def train(request: Request, tell: Callable[[Progress], None] = lambda progress: None) -> dict[str, Any]:
@@ -76,7 +78,7 @@ class _Run:
         """Where to start, with the logs cut back to it."""
         found = checkpoint.newest(self.folder.checkpoints, self.identity, self.plain_recipe)
         if found is None:
-            self.folder.rewind({"losses.jsonl": 0, "access.jsonl": 0})
+            self.folder.rewind({"losses.jsonl": 0, "access.jsonl": 0, "trace.jsonl": 0})
             return 0, None
         if found.seq_id > self.end:
             raise UserError(
@@ -93,7 +95,7 @@ class _Run:
                 f"under sync = {self.recipe.sync!r} the number of workers is part of the result, and "
                 f"{self.folder.path} began with {workers}; go on with --workers {workers}"
             )
-        self.folder.rewind(found.state["lengths"])
+        self.folder.rewind({"trace.jsonl": 0, **found.state["lengths"]})  # 0: of a version that made no traces
         return found.seq_id, State(found.weights, found.optimizer, found.state["versions"])
 
     def past(self) -> tuple[list[float], list[Result]]:
@@ -122,6 +124,8 @@ class _Run:
         finally:
             engine.close(failed)
             self.log.close()
+        if self.folder.spans.exists():
+            write_perfetto(self.folder.trace, read_call(self.folder.spans, MOST_SPANS))
         self.folder.write_json("result.json", result)
         if self.asked_to_stop and len(self.losses) < self.end:
             raise Interrupted(
@@ -206,7 +210,10 @@ class _Run:
                     ) from error
 
     def save(self, engine: Engine, done: int) -> None:
-        lengths = {"losses.jsonl": self.log.sync(), "access.jsonl": _size(self.folder.access)}
+        lengths = {
+            "losses.jsonl": self.log.sync(), "access.jsonl": _size(self.folder.access),
+            "trace.jsonl": _size(self.folder.spans),
+        }  # fmt: skip
         state = {
             "identity": self.identity, "recipe": self.plain_recipe, "versions": engine.versions(), "lengths": lengths,
             "fingerprint": self.fingerprint, "losses": self.losses, "sources": self.recipe.built.sources,

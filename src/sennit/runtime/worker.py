@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import select
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.reading import Exact, Newest
+from sennit.runtime.reasons import Reasons
+from sennit.runtime.recorder import Recorder
 from sennit.runtime.scheduling import fixed, policy_of, refuse_detours, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.stall import Quiet, awaited
@@ -35,8 +38,8 @@ from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.order import Order, Task
-from sennit.schedule.ready import Ready
 from sennit.trace.access import AccessLog
+from sennit.trace.events import trace_beside
 
 IDLE_S = 0.0005
 """Longest nap while something is awaited that comes without a message, seconds."""
@@ -70,13 +73,14 @@ class Worker:
         self.order.start(share.words)
         rule = share.recipe.sync_rule
         self.fixed = fixed(policy_of(share.recipe, share.placement))
-        self.ready, self.policy = Ready(), self.make_order()
+        self.ready, self.policy = Reasons(share.board, share.in_flight, share.placement.split), self.make_order()
+        self.recorder = Recorder(trace_beside(log.path), rank, share.board, self.ready)
         gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
         self.waiting = Waiting(share.host, self.sync, gate(self), self.ready)
         self.batches = Batches(self.built, share.placement, device)
         self.stepping = Stepping(
-            rank, share, store, log, lambda worker, message: channel.send(worker, message, []), self.report,
-            self.settle,
+            rank, share, store, log, lambda worker, message: channel.send(worker, self.recorder.signed(message), []),
+            self.report, self.settle,
         )  # fmt: skip
         self.tasks = Tasks(
             share, store, Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, self.sync), self.ready,
@@ -119,8 +123,9 @@ class Worker:
             self.hear()
             self.admit()
             self.waiting.look()
-            with self.clock.timed():
-                self.stepping.apply_due(min(self.limit, self.halt))
+            if self.stepping.due:
+                with self.steps_from(None):
+                    self.stepping.apply_due(min(self.limit, self.halt))
             task = self.next_task()
             if task is None:
                 self.report_cut()
@@ -128,7 +133,8 @@ class Worker:
                 continue
             self.go_on()
             subnet = self.subnets[task.seq_id]
-            with self.clock.timed():
+            with self.clock.timed() as lap:
+                lap.then = self.recorder.task(task)
                 self.tasks.execute(task, subnet)
             subnet.left -= 1
             self.settle(subnet)
@@ -178,7 +184,8 @@ class Worker:
                 self.stopped = True
         for message, tensors in self.channel.receive():
             if message.seq_id in self.subnets:
-                self.deliver(message, tensors)
+                with self.steps_from(message) if message.kind in "PN" else nullcontext():
+                    self.deliver(message, tensors)
             else:
                 assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
                 self.early.setdefault(message.seq_id, []).append((message, tensors))
@@ -190,21 +197,29 @@ class Worker:
             flight = self.tasks.flight(y, j, run)
             for (value, wanted), tensor in zip(message.items, tensors, strict=True):
                 flight.values[value] = (tensor, wanted)
-                self.ready.happened(("value", y, j, run, value))
+                self.ready.happened(("value", y, j, run, value), message)
             for value, shape in message.facts.items():
                 flight.values[value] = (shape, False)
-                self.ready.happened(("value", y, j, run, value))
+                self.ready.happened(("value", y, j, run, value), message)
         elif message.kind == "B":
             flight = self.tasks.flight(y, j, run)
             for ((value, reader), _), tensor in zip(message.items, tensors, strict=True):
                 flight.grads.setdefault(value, {})[reader] = tensor
             for value in {value for (value, _), _ in message.items}:
-                self.ready.happened(("grad", y, j, run, value, message.source))
+                self.ready.happened(("grad", y, j, run, value, message.source), message)
         elif message.kind == "P":
             part = {use: tensor for (use, _), tensor in zip(message.items, tensors, strict=True)}
             self.stepping.part(self.subnets[y], message.facts["group"], j, part)
         elif message.kind == "N":
             self.stepping.add_norms(self.subnets[y], message.facts)
+
+    @contextmanager
+    def steps_from(self, message: Message | None) -> Iterator[None]:
+        """Time optimizer steps that no task of this worker brings about; `message` allows them."""
+        notes = self.recorder.outside(message)
+        with self.clock.timed() as lap:
+            yield
+            lap.then = self.recorder.steps(message, notes)
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
         if worker == self.rank:
@@ -227,9 +242,12 @@ class Worker:
             elif self.next_id in self.drawn:
                 drawn = self.drawn.pop(self.next_id)
             else:
+                self.ready.held_up("draw")
                 return
             self.next_id += 1
             self.take_in(self.next_id - 1, drawn)
+        if self.next_id > self.share.start:
+            self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
 
     def take_in(self, y: int, drawn: dict[str, Any]) -> None:
         plans, placement, program = self.share.plans, self.share.placement, self.built.program(drawn)
@@ -270,9 +288,12 @@ class Worker:
         if any(y < limit for y in self.subnets) or self.stepping.due_before(limit):
             return
         self.store.flush()
+        busy = self.clock.total()
         self.log.flush()
+        self.recorder.count(self.store.counters())
+        self.recorder.flush()
         self.said_cut = int(limit)
-        self.launcher.send(("cut", int(limit), self.clock.total()))
+        self.launcher.send(("cut", int(limit), busy))
 
 
 def hear_out(worker: Worker) -> None:

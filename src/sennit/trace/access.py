@@ -22,14 +22,14 @@ no particular order. Nothing in the log depends on that order.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from sennit.errors import RunError, UserError
+from sennit.errors import UserError
+from sennit.trace.appending import Appending
 
 Phase = Literal["F", "B", "U"]
 Mode = Literal["R", "W"]
@@ -62,7 +62,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Version
 
 
-class AccessLog:
+class AccessLog(Appending):
     """Appends accesses of one worker to a file that other workers append to as well.
 
     Args:
@@ -71,11 +71,9 @@ class AccessLog:
     """
 
     def __init__(self, path: Path, worker: int) -> None:
-        self.path = path
+        super().__init__(path, "the access log")
         self._head = f'{{"worker":{worker},"step":'
-        self._lines: list[str] = []
         self._names: dict[tuple[str, str], str] = {}
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def parameters(self, step: str, group: str, seq: int, micro: int, phase: Phase, rw: Mode, version: int) -> None:
         """Log an access to a group of parameters."""
@@ -94,36 +92,6 @@ class AccessLog:
         )
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
-
-    def flush(self) -> None:
-        """Append what is held to the file.
-
-        Raises:
-            RunError: the disk is full, or the file cannot be written to.
-        """
-        if not self._lines:
-            return
-        data = memoryview("".join(self._lines).encode())
-        self._lines.clear()
-        try:
-            while data:  # one call, unless the disk fills up
-                data = data[os.write(self._file, data) :]
-        except OSError as error:
-            raise RunError(f"the access log {self.path} could not be written: {error.strerror}") from error
-
-    def sync(self) -> None:
-        """Flush, and force the file to disk. Once all workers did, its size is a place to resume at."""
-        self.flush()
-        os.fsync(self._file)
-
-    def close(self) -> None:
-        """Flush and close; a second call does nothing."""
-        if self._file >= 0:
-            try:
-                self.flush()
-            finally:
-                os.close(self._file)
-                self._file = -1
 
     def _named(self, step: str, group: str) -> str:
         head = f'{self._head}{json.dumps(step)},"group":{json.dumps(group)},"seq":'

@@ -130,8 +130,8 @@ class _Checker:
                 elif self.rules.asp:
                     pass
                 elif before:
-                    what = "subnet" if self.rules.bulk == 1 else "bulk of subnet"
-                    self._expect(a, before[-1], f"subnet {before[-1]} is the last before the {what} {seq} that uses it")
+                    what = f"{seq}" if self.rules.bulk == 1 else f"the bulk of {seq}"
+                    self._expect(a, before[-1], f"subnet {before[-1]} is the last before {what} that uses it")
                 elif base is not None:
                     self._expect(a, base, "no subnet before uses it")
                 elif not (isinstance(a.version, int) and -1 <= a.version < first):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Cause = Literal["start", "value", "gradient", "weight", "version", "buffer", "admitted", "order"]
+Cause = Literal["start", "value", "gradient", "weight", "version", "buffer", "admitted", "cut", "order"]
 """What came last.
 
     start      nothing: it was ready when its subnet came, and that came with the run
@@ -20,7 +20,8 @@ Cause = Literal["start", "value", "gradient", "weight", "version", "buffer", "ad
     weight     its own input gradient (W tasks)
     version    a group in the version that it reads
     buffer     its turn on a buffer that forwards write
-    admitted   its subnet was let in: another one had to end before
+    admitted   its subnet was let in: another one had to end before, or to be drawn
+    cut        its subnet was let in after a cut, at which all workers end what they have (checkpoints, evaluations)
     order      nothing: the order gave its worker other tasks to wait for
 """
 
@@ -30,8 +31,8 @@ class Span(NamedTuple):
 
     Attributes:
         worker: who ran it.
-        kind: F, B, I or W.
-        seq_id, micro_batch, run: of the task.
+        kind: F, B, I or W; U for optimizer steps outside of a task, when the last gradients or norms came from others.
+        seq_id, micro_batch, run: of the task; micro-batch and run are -1 for U.
         start, end: seconds since the trace began.
         ready: when the last thing that it waited for was there.
         left: when that was made; `ready - left` is the time on the way.

@@ -1,0 +1,64 @@
+// Puts the page together. Texts from outside go into text nodes alone, never into markup.
+
+const redraws = [];
+
+function fill() {
+  document.title = `${DATA.title} – sennit`;
+  at("title").textContent = DATA.title;
+  at("subtitle").textContent = DATA.subtitle;
+  for (const [name, value] of DATA.tiles) at("tiles").append(element("div", { class: "tile" }, element("b", {}, value), element("span", {}, name)));
+  let view = null, spans = null;
+  if (DATA.spans?.n) {
+    spans = spansOf(DATA.spans);
+    at("timeline-part").hidden = false;
+    at("timeline-note").textContent = DATA.spans.note;
+    view = timeline(spans);
+    redraws.push(view.draw);
+    legend(spans);
+    view.draw();
+    bubbleSection(DATA.bubble);
+    idleSection(DATA.idle, DATA.longShare, { view, spans });
+    heldSection(spans);
+    countersSection(DATA.counters);
+    follow(view, spans);
+  }
+  if (DATA.loss) lossSection(DATA.loss);
+  if (DATA.access) accessSection(DATA.access, spans);
+  factsSection(DATA.facts);
+}
+
+function legend(spans) {
+  const list = at("legend");
+  const kinds = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient", U: "optimizer steps" };
+  for (const kind of spans.kinds) list.append(swatch(colourOf(0, kind), kinds[kind] ?? kind));
+  list.append(element("li", {}, "a colour for each subnet; between tasks:"));
+  const there = new Set(spans.cause);
+  for (const name of [...spans.causes.filter((_, k) => there.has(k)), "link", "late"]) list.append(swatch(`var(--${name})`, name));
+}
+
+// report.html#3F17.0 opens at that task.
+function follow(view, spans) {
+  const go = () => {
+    const wanted = decodeURIComponent(location.hash.slice(1));
+    if (!wanted) return;
+    for (let i = 0; i < spans.n; i++) if (nameOf(spans, i) === wanted) return view.goTo(i);
+  };
+  addEventListener("hashchange", go);
+  go();
+}
+
+const mark = document.documentElement.dataset;
+mark.errors = "0";
+addEventListener("error", (event) => {
+  mark.errors = String(Number(mark.errors) + 1);
+  mark.error = String(event.message);
+});
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === width) return; // a phone's address bar comes and goes
+  width = innerWidth;
+  redraws.forEach((draw) => draw());
+});
+for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => redraws.forEach((draw) => draw()));
+fill();
+mark.ready = "1";

@@ -1,0 +1,139 @@
+// The other sections of the page, each shown if the data has it.
+
+function row(cells, head = false) {
+  const made = element("tr");
+  for (const cell of cells) {
+    const text = typeof cell === "number" ? plain(cell) : cell;
+    made.append(element(head ? "th" : "td", typeof cell === "number" || cell?.number ? { class: "number" } : {}, cell?.number ?? text));
+  }
+  return made;
+}
+
+function bubbleSection({ bubble, makespan, parts, workers, shares, note }) {
+  at("bubble-part").hidden = false;
+  at("bubble-note").textContent =
+    `Idle ${percent(bubble)} of ${workers.length} workers × ${time(makespan)}: ` +
+    parts.filter((part) => shares[part] > 0).map((part) => `${part} ${percent(shares[part])}`).join(", ") + `. ${note}`;
+  const bars = at("bubble-bars");
+  bars.classList.toggle("many", workers.length > 12);
+  workers.forEach((worker, k) => {
+    const track = element("div", { class: "track", role: "img" });
+    const words = [];
+    for (const part of parts) {
+      if (!worker[part]) continue;
+      const share = worker[part] / makespan, box = element("div", { title: `${part}: ${time(worker[part])}, ${percent(share)}` });
+      box.style.cssText = `width:${100 * share}%;background:var(--${part})`;
+      track.append(box);
+      words.push(`${part} ${percent(share)}`);
+    }
+    track.setAttribute("aria-label", `Worker ${k}: ${words.join(", ") || "never idle"}`);
+    const idle = parts.reduce((sum, part) => sum + worker[part], 0);
+    bars.append(element("span", {}, `worker ${k}`), track, element("span", {}, percent(idle / makespan)));
+  });
+  const table = at("bubble-table");
+  table.append(row(["worker", ...parts, "idle"], true));
+  workers.forEach((worker, k) =>
+    table.append(row([String(k), ...[...parts.map((part) => worker[part]), parts.reduce((s, p) => s + worker[p], 0)].map((t) => ({ number: time(t, 3) }))])));
+}
+
+const SHOWN_ROWS = 40;
+
+function idleSection(idle, share, timelineOf) {
+  at("idle-part").hidden = false;
+  at("idle-note").textContent = idle.length
+    ? `${idle.length} intervals of at least ${percent(share)} of the makespan, the longest first.`
+    : `No worker was idle for ${percent(share)} of the makespan or longer at a time.`;
+  const table = at("idle-table"), more = at("idle-more");
+  table.dataset.intervals = idle.length;
+  if (!idle.length) return;
+  table.append(row(["worker", "from", "idle", "of it", "before", "why"], true));
+  const add = (rows) => {
+    for (const { worker, start, end, parts, before, words } of rows) {
+      const split = parts.map(([what, length]) => `${what} ${time(length, 3)}`).join(", ");
+      const name = before < 0 ? "–" : element("button", { type: "button" }, nameOf(timelineOf.spans, before));
+      if (before >= 0) name.onclick = () => timelineOf.view.goTo(before);
+      table.append(row([String(worker), { number: time(start) }, { number: time(end - start, 3) }, split, name, words]));
+    }
+  };
+  add(idle.slice(0, SHOWN_ROWS));
+  if (idle.length > SHOWN_ROWS) {
+    more.hidden = false;
+    more.textContent = `Show ${idle.length - SHOWN_ROWS} more`;
+    more.onclick = () => { add(idle.slice(SHOWN_ROWS)); more.hidden = true; };
+  }
+}
+
+// Micro-batches between forward and backward: +1 at the end of F, -1 at the end of B, or of W where backwards are split.
+function heldSection(spans) {
+  at("held-part").hidden = false;
+  const split = spans.kinds.includes("W");
+  function held(worker) {
+    const events = [];
+    const from = worker < 0 ? 0 : spans.first[worker], to = worker < 0 ? spans.n : spans.first[worker + 1];
+    for (let i = from; i < to; i++) {
+      const kind = spans.kinds[spans.kind[i]];
+      if (kind === "F") events.push([spans.end[i], 1]);
+      else if (kind === (split ? "W" : "B")) events.push([spans.end[i], -1]);
+    }
+    events.sort((a, b) => a[0] - b[0]);
+    const x = [0], y = [0];
+    for (const [t, change] of events) {
+      x.push(t);
+      y.push(Math.max(0, y[y.length - 1] + change));
+    }
+    return { x, y };
+  }
+  const select = at("held-worker"), holder = at("held-chart");
+  select.append(element("option", { value: "-1" }, "all together"));
+  for (let k = 0; k < spans.workers; k++) select.append(element("option", { value: String(k) }, String(k)));
+  const show = () => {
+    const found = held(Number(select.value));
+    holder.dataset.most = found.y.reduce((a, b) => Math.max(a, b), 0);
+    lineChart(holder, { series: [{ ...found, name: "micro-batches held", colour: "value" }], label: "Micro-batches held over time", across: time, from: 0, steps: true });
+  };
+  select.onchange = show;
+  show();
+}
+
+function countersSection(counters) {
+  if (!counters.length) return;
+  at("counters-part").hidden = false;
+  for (const { name, workers } of counters) {
+    const holder = element("div", { class: "chart" });
+    at("counters").append(element("h3", {}, name), holder);
+    const palette = DATA.spans.causes;
+    const series = workers.map(({ worker, x, y }, k) => ({ name: `worker ${worker}`, x, y, colour: palette[k % palette.length], dots: x.length < 50 }));
+    lineChart(holder, { series, label: name, across: time, from: 0 });
+  }
+}
+
+function lossSection({ losses, first, stride, evaluations }) {
+  const values = column(losses);
+  if (!values.length) return;
+  at("loss-part").hidden = false;
+  const x = Array.from(values, (_, i) => first + i * stride), wide = Math.max(1, Math.min(50, Math.floor(values.length / 12)));
+  at("loss-note").textContent = `Of each subnet, in order${stride > 1 ? `, every ${stride}th` : ""}; the strong line is the mean of the last ${wide * stride}. A single loss says little: every subnet is another network.`;
+  lineChart(at("loss-chart"), { series: [
+    { name: "loss", x, y: values, colour: "value", faint: 0.35, wide: 1 },
+    { name: "mean", x, y: smooth(values, wide), colour: "value", wide: 2 },
+  ], label: "Loss by subnet" });
+  at("loss-chart").dataset.points = values.length;
+  if (!evaluations.length) return;
+  const points = (key) => evaluations.filter((e) => Number.isFinite(e[key]));
+  lineChart(at("score-chart"), { series: ["best", "mean"].map((key, k) => ({
+    name: `${evaluations[0].metric}, ${key}`, x: points(key).map((e) => e.seq_id), y: points(key).map((e) => e[key]), colour: ["gradient", "link"][k], dots: true,
+  })), label: "Evaluations by subnet" });
+}
+
+function factsSection(facts) {
+  if (!facts.length) return;
+  at("facts-part").hidden = false;
+  for (const { title, rows, text } of facts) {
+    at("facts").append(element("h3", {}, title));
+    if (text) at("facts").append(element("pre", {}, text));
+    if (!rows) continue;
+    const list = element("dl");
+    for (const [name, value] of rows) list.append(element("dt", {}, name), element("dd", {}, String(value)));
+    at("facts").append(list);
+  }
+}
