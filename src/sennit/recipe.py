@@ -230,7 +230,9 @@ class Placement:
     workers: int = 1
     """Number of worker processes, one per device."""
     device: str = "cpu"
-    """`cpu` or `cuda`."""
+    """`cpu`, `cuda`, or `virtual`: workers wait where they would compute."""
+    waits: str | None = None
+    """A file of seconds per block for virtual devices; default is a quick profile."""
     plan: str | None = None
     """A file of cuts; default is a balanced partition from a quick profile."""
     in_flight: int = 0
@@ -251,8 +253,10 @@ class Placement:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise RecipeError(f"--workers must be at least 1, got {self.workers}")
-        if self.device not in ("cpu", "cuda"):
-            raise RecipeError(f"--device must be cpu or cuda, got {self.device!r}")
+        if self.device not in ("cpu", "cuda", "virtual"):
+            raise RecipeError(f"--device must be cpu, cuda or virtual, got {self.device!r}")
+        if self.waits is not None and self.device != "virtual":
+            raise RecipeError(f"--waits {self.waits} belongs to --device virtual, got {self.device!r}")
         if self.chunks < 1 or self.release not in ("stage", "layer"):
             raise RecipeError(
                 f"--chunks must be at least 1 and --release stage or layer, got {self.chunks} and {self.release!r}"

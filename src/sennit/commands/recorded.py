@@ -71,6 +71,8 @@ class Recorded:
         Raises:
             UserError: none are recorded, or fewer than asked for.
         """
+        if self.run["placement"].get("device") == "virtual":
+            raise UserError(f"{self.path} ran on virtual devices, which train nothing: there is nothing to compare")
         recorded = len(self.lines)
         if not recorded:
             raise UserError(f"{self.path} has no finished subnet; go on with it first: sennit train ... --resume")

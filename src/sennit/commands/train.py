@@ -34,8 +34,10 @@ class Train:
     """A recipe file, or the name of one in ./recipes. With --replay it may be left out."""
     workers: Annotated[int, arg(metavar="N")] = 1
     """Worker processes."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Where workers compute; with cuda each has a GPU of its own."""
+    device: Literal["cpu", "cuda", "virtual"] = "cpu"
+    """Where workers compute; with cuda each has a GPU of its own, with virtual they wait instead."""
+    waits: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: measured)")] = None
+    """With --device virtual: a file of seconds per block."""
     engine: Literal["pipeline", "plain"] = "pipeline"
     """plain: the loop that the recipe means, in one process, for comparison."""
     offload: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -133,6 +135,7 @@ class Train:
         return Placement(
             workers=self.workers,
             device=self.device,
+            waits=None if self.waits is None else str(self.waits),
             plan=plan,
             in_flight=self.in_flight,
             schedule=self.schedule,

@@ -17,6 +17,7 @@ import torch
 from sennit.data.loader import die_with_parent
 from sennit.errors import RunError, UserError
 from sennit.memory.cpu import CpuStore
+from sennit.memory.virtual import VirtualStore
 from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.share import Share
@@ -67,7 +68,8 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
             channel: Channel = SharedMemoryChannel(rank, lines, arenas)
             if share.parts.channel is not None:
                 channel = share.parts.channel(channel)
-            store = (share.parts.store or CpuStore)(share.host)
+            kind = VirtualStore if share.placement.device == "virtual" else CpuStore
+            store = (share.parts.store or kind)(share.host)
             worker = Worker(rank, share, store, channel, lines.values(), launcher, log, torch.device("cpu"))
         launcher.send(("ready",))
         hear_out(worker)

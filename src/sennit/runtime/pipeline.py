@@ -15,7 +15,8 @@ from sennit.memory.store import HostStore
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.board import Board
 from sennit.runtime.launcher import Crew
-from sennit.runtime.placing import plans_of, wandering
+from sennit.runtime.placing import plans_of, waits_of, wandering
+from sennit.runtime.scheduling import in_flight_of
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.space.initialise import build_on_meta, initialise
@@ -54,7 +55,8 @@ class Pipeline:
         else:
             self.store.restore(state.weights, state.optimizer, state.versions)
         built.modules  # noqa: B018 - made before the fork
-        self.plans = plans_of(built, placement, self.store.home)
+        waits = waits_of(built, placement, self.store.home)
+        self.plans = plans_of(built, placement, self.store.home, waits)
         feed: Feed | None = None
         if built.sampler().learning:
             feed = built.feed()
@@ -62,14 +64,14 @@ class Pipeline:
         versions = self.store.versions()
         frozen = built.always[0] | built.always[1] if recipe.sharing.kind == "frozen" else frozenset[str]()
         bulk = recipe.sync_rule.bulk(placement.workers)
-        in_flight = placement.in_flight or max(2 * placement.workers, bulk + placement.workers if bulk > 1 else 0)
+        in_flight = in_flight_of(recipe, placement)
         share = Share(
             built=built, recipe=recipe, placement=placement, plans=self.plans, host=self.store,
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts, board=Board(g.name for g in built.groups.all), bulk=bulk, probing=probing, frozen=frozen,
-            wandering=wandering(built, self.plans),
+            parts=parts, board=Board(g.name for g in built.groups.all), waits=waits, bulk=bulk, probing=probing,
+            frozen=frozen, wandering=wandering(built, self.plans),
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
         self.workers = placement.workers

@@ -12,18 +12,38 @@ from sennit.errors import UserError
 from sennit.plan.balance import balanced_cuts
 from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
 from sennit.profile.quick import block_costs, block_order
+from sennit.profile.waits import Waits
 from sennit.recipe import Placement
 from sennit.runtime.forked import in_child
 from sennit.runtime.scheduling import stage_worker
 from sennit.supernet.build import Built
 
 
-def plans_of(built: Built, placement: Placement, home: Callable[[str], Tensor] | None = None) -> Plans:
+def waits_of(built: Built, placement: Placement, home: Callable[[str], Tensor] | None) -> Waits | None:
+    """What virtual devices wait: a file, or what blocks take here."""
+    if placement.device != "virtual":
+        return None
+    if placement.waits is not None:
+        return Waits.read(Path(placement.waits), block_order(built))
+    assert home is not None
+    return Waits.measured(_measured(built, home))
+
+
+def _measured(built: Built, home: Callable[[str], Tensor]) -> dict[str, float]:
+    if not built.block_s:
+        built.block_s = in_child(lambda: block_costs(built, home, block_order(built)))
+    return built.block_s
+
+
+def plans_of(
+    built: Built, placement: Placement, home: Callable[[str], Tensor] | None = None, waits: Waits | None = None
+) -> Plans:
     """A file of cuts, or a balanced partition.
 
     Args:
         home: memory of a tensor by name, to measure blocks with. Under asynchronous rules, where the plan is part of
             the result, nothing is measured: every worker gets as many blocks.
+        waits: told instead of measured.
     """
     n, v, blocks = placement.workers, placement.chunks, block_order(built)
     place = partial(stage_worker, built.recipe, placement)
@@ -33,11 +53,12 @@ def plans_of(built: Built, placement: Placement, home: Callable[[str], Tensor] |
         plan = CutsPlan(blocks, [[]], 1)
     elif built.recipe.sync_rule.kind == "asp":
         plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n * v)], n, v, place)
+    elif waits is not None:
+        plan = CutsPlan(blocks, [balanced_cuts([waits.total(b) for b in blocks], n * v)], n, v, place)
     else:
         assert home is not None
-        if not built.block_s:
-            built.block_s = in_child(lambda: block_costs(built, home, blocks))
-        plan = CutsPlan(blocks, [balanced_cuts([built.block_s[b] for b in blocks], n * v)], n, v, place)
+        costs = _measured(built, home)
+        plan = CutsPlan(blocks, [balanced_cuts([costs[b] for b in blocks], n * v)], n, v, place)
     return Plans([PlanEpoch(0, plan)])
 
 

@@ -9,6 +9,7 @@ import torch
 from sennit.errors import UserError
 from sennit.plan.plan import load_cuts
 from sennit.profile.quick import block_order
+from sennit.profile.waits import Waits
 from sennit.recipe import Placement
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
@@ -38,6 +39,11 @@ def check(request: Request) -> None:
         raise UserError("--offload belongs to --engine plain; the pipeline keeps the supernet in host memory anyway")
     if request.engine == "plain" and request.placement.workers > 1:
         raise UserError(f"--engine plain runs in one process, got --workers {request.placement.workers}")
+    if request.placement.device == "virtual" and (request.engine == "plain" or request.resume):
+        what = "--engine plain" if request.engine == "plain" else "--resume"
+        raise UserError(f"--device virtual trains nothing, so it does not go with {what}")
+    if request.placement.waits is not None:
+        Waits.read(Path(request.placement.waits), block_order(built))
     if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):
         build = "" if torch.version.cuda else f"; this torch ({torch.__version__}) is built without CUDA"
         raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
@@ -74,6 +80,8 @@ def check(request: Request) -> None:
         for arch in recipe.evaluate.archs:
             built.program(arch)
     run = (placement.device, placement.split)
+    if placement.device == "virtual":
+        return
     if not recipe.allow_nondeterministic and not {run, (placement.device, True)} & built.dry:
         in_child(lambda: dry_run(built, torch.device(placement.device), placement.split))
         built.dry.add(run)

@@ -52,6 +52,12 @@ def settled(recipe: Recipe, placement: Placement) -> Placement:
     return replace(placement, in_flight=in_flight, chunks=chunks, split=placement.split or held.split is True)
 
 
+def in_flight_of(recipe: Recipe, placement: Placement) -> int:
+    """Most unfinished subnets: as many as told, or enough to fill the workers and a bulk."""
+    bulk = recipe.sync_rule.bulk(placement.workers)
+    return placement.in_flight or max(2 * placement.workers, bulk + placement.workers if bulk > 1 else 0)
+
+
 def fixed(held: Policy) -> bool:
     """Whether a policy is a list over stages."""
     return "layer" not in held.releases

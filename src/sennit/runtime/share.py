@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
+from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.board import Board
 from sennit.runtime.channel import Channel
@@ -124,6 +125,7 @@ class Share:
         in_flight: how many subnets may be unfinished, counted from the lowest.
         words: last word of each buffer group before `start`.
         versions: newest version of each parameter group before `start`.
+        waits: of virtual devices.
         bulk: subnets between two steps; a cut lies between two bulks.
         board: who made the newest versions, for the trace.
         probing: tell the launcher the norm of every group's gradient, before clipping.
@@ -141,6 +143,7 @@ class Share:
     versions: dict[str, int]
     parts: Parts
     board: Board
+    waits: Waits | None = None
     bulk: int = 1
     probing: bool = False
     frozen: frozenset[str] = frozenset()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sennit.executor.eager import EagerExecutor, RunContext
+from sennit.executor.virtual import VirtualExecutor
 from sennit.program.cut import Run
 from sennit.program.run import bind_inputs
 from sennit.program.step import Step
@@ -72,7 +73,11 @@ class Tasks:
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
         modules = self.built.modules  # slots are bound into these
-        self.executor = EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
+        self.executor: EagerExecutor | VirtualExecutor = (
+            EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
+            if share.waits is None
+            else VirtualExecutor(share.waits)
+        )
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
         """The step being run, for messages."""
@@ -106,8 +111,9 @@ class Tasks:
                 if not use:
                     self.store.remember(group)
         flight = self.flight(y, j, run.index)
-        inputs = self.batches.of(subnet)[j][0] if run.reads_input else None
-        values = bind_inputs(subnet.program, *as_call(inputs)) if run.reads_input else {}
+        real = self.share.waits is None
+        inputs = self.batches.of(subnet)[j][0] if run.reads_input and real else None
+        values = bind_inputs(subnet.program, *as_call(inputs)) if run.reads_input and real else {}
         loss = (lambda output: self.loss(subnet, j, output)) if run.has_loss else None
         out, ctx = self.executor.forward(subnet.program, run, slot, flight.values, values, context, loss, self.at_step)
         flight.values.clear()

@@ -63,6 +63,7 @@ class _Run:
     def __init__(self, request: Request, folder: RunFolder, end: int, tell: Callable[[Progress], None]) -> None:
         self.request, self.recipe, self.folder, self.end, self.tell = request, request.recipe, folder, end, tell
         self.identity = self.recipe.identity()
+        self.virtual = request.placement.device == "virtual"
         self.bulk = self.recipe.sync_rule.bulk(request.placement.workers)
         self.fingerprint = in_child(lambda: fingerprint(request.placement.device))  # it starts CUDA
         self.plain_recipe = self.recipe.to_dict()
@@ -168,9 +169,9 @@ class _Run:
             done = segment.limit
             self.seconds += segment.seconds
             self.probe(engine, done)
-            if (every := self.recipe.evaluate.every) and done // every > before // every:
+            if (every := self.recipe.evaluate.every) and not self.virtual and done // every > before // every:
                 self.evaluate(engine, done)
-            if not self.request.save:
+            if not self.request.save or self.virtual:
                 continue
             every = self.recipe.checkpoint.every
             if done // every > before // every or done >= self.end or self.asked_to_stop:
@@ -297,9 +298,9 @@ class _Run:
         busy = engine.busy
         result: dict[str, Any] = {
             "steps": len(self.losses),
-            "weights_sha256": hash_tensors(engine.hashed_weights()),
-            "optimizer_sha256": hash_tensors(engine.optimizer_state()),
-            "losses_sha256": losses_hash(self.losses),
+            "weights_sha256": None if self.virtual else hash_tensors(engine.hashed_weights()),
+            "optimizer_sha256": None if self.virtual else hash_tensors(engine.optimizer_state()),
+            "losses_sha256": None if self.virtual else losses_hash(self.losses),
             "subnets_per_s": ran / self.seconds if self.seconds else None,
             "bubble": None if self.request.engine == "plain" or not self.seconds
             else 1.0 - busy / (engine.workers * self.seconds),

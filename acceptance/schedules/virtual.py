@@ -1,0 +1,113 @@
+"""Workers on virtual devices against the simulator: makespans, and the order of every worker's tasks.
+
+    python acceptance/schedules/virtual.py --out FOLDER [--workers 8] [--subnets 200] [--wait 0.03] [--only csp]
+
+Each policy runs for real (processes, channels, versions) with waits for computation, and is simulated with the same
+waits. Then the durations that were recorded are given to the simulator, which must put the tasks of each
+worker in the recorded order. One JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sennit.profile.waits import Waits
+from sennit.recipe import CheckpointRule, Placement, Recipe
+from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.placing import plans_of
+from sennit.runtime.request import Request
+from sennit.runtime.scheduling import settled
+from sennit.runtime.train import train
+from sennit.schedule.order import Task
+from sennit.trace.events import read_call
+from sennit.trace.span import Span
+
+HERE = Path(__file__).parent
+DEPTH = 16
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "gpipe": {"sync": "bulk:8"},
+    "1f1b": {"sync": "bulk:8"},
+    "interleaved": {"sync": "bulk:8", "chunks": 2},
+    "zero-bubble": {"sync": "bulk:8"},
+    "zbv": {"sync": "bulk:8"},
+    "pipedream": {"sync": "asp:stash"},
+    "naspipe": {"sync": "csp"},
+    "csp": {"sync": "csp", "chunks": 2, "split": True, "release": "layer"},
+}
+
+
+def waits_file(path: Path, mean: float) -> None:
+    """Seconds per block, no two alike: the order of tasks is then no matter of ties."""
+    draw = random.Random(1)
+    rows: dict[str, dict[str, float]] = {}
+    for i in range(DEPTH):
+        forward, weight, inputs = (round(mean * draw.uniform(0.8, 1.2), 5) for _ in range(3))
+        rows[f"blocks.{i}"] = {"forward": forward, "backward": weight + inputs, "input": inputs, "weight": weight}
+    path.write_text(json.dumps({"format": "sennit.waits/1", "blocks": rows}))
+
+
+def spans_of(folder: Path) -> list[Span]:
+    return [span for span in read_call(folder / "trace.jsonl").spans if span.kind in "FBIW"]
+
+
+def orders(spans: list[Span]) -> dict[int, list[Task]]:
+    """Tasks of each worker in order of their starts."""
+    found: dict[int, list[Task]] = {}
+    for span in sorted(spans, key=lambda span: span.start):
+        found.setdefault(span.worker, []).append(Task(span.kind, span.seq_id, span.micro_batch, span.run))  # type: ignore[arg-type]
+    return found
+
+
+def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
+    settings = dict(POLICIES[name])
+    recipe = Recipe(
+        space="strand.py:Strand", data="strand.py:Points", batch_size=8, steps=args.subnets, micro_batches=2,
+        sync=settings.pop("sync"), base=str(HERE), space_args={"depth": DEPTH}, optimizer={"name": "sgd"},
+        checkpoint=CheckpointRule(every=10**6),
+    )  # fmt: skip
+    placement = Placement(workers=args.workers, device="virtual", waits=str(waits), schedule=name, **settings)
+    folder = args.out / name
+    train(Request(recipe=recipe, placement=placement, out=folder))
+    spans = spans_of(folder)
+    real = max(s.end for s in spans) - min(s.start for s in spans)
+
+    held = settled(recipe, placement)
+    told = Waits.read(waits, [f"blocks.{i}" for i in range(DEPTH)])
+    load = RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=told), told, args.subnets)
+    outcome = forecast(load)
+    again: list[Span] = []
+    durations = {Task(s.kind, s.seq_id, s.micro_batch, s.run): s.end - s.start for s in spans}  # type: ignore[arg-type]
+    forecast(load, watch=again.append, durations=durations.__getitem__)
+    recorded, replayed = orders(spans), orders(again)
+    same = sum(a == b for worker in recorded for a, b in zip(recorded[worker], replayed[worker], strict=True))
+    shutil.rmtree(folder)
+    return {
+        "policy": name, "subnets": args.subnets, "workers": args.workers, "tasks": len(spans), "makespan": real,
+        "simulated": outcome.makespan, "ratio": real / outcome.makespan, "same_order": same / len(spans),
+        "workers_in_order": sum(recorded[w] == replayed[w] for w in recorded),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--subnets", type=int, default=200)
+    parser.add_argument("--wait", type=float, default=0.03, help="seconds of a block's forward, on average")
+    parser.add_argument("--only", choices=POLICIES)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    waits = args.out / "waits.json"
+    waits_file(waits, args.wait)
+    for name in [args.only] if args.only else POLICIES:
+        print(json.dumps(one(name, args, waits)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
