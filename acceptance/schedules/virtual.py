@@ -64,6 +64,16 @@ def orders(spans: list[Span]) -> dict[int, list[Task]]:
     return found
 
 
+def taken(spans: list[Span]) -> dict[Task, float]:
+    """Seconds from when each task could begin, its worker being free, to its end: host time belongs to the task."""
+    free: dict[int, float] = {}
+    found: dict[Task, float] = {}
+    for s in sorted(spans, key=lambda span: span.start):
+        found[Task(s.kind, s.seq_id, s.micro_batch, s.run)] = s.end - min(s.start, max(s.ready, free.get(s.worker, 0.0)))  # type: ignore[arg-type]
+        free[s.worker] = s.end
+    return found
+
+
 def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
     settings = dict(POLICIES[name])
     recipe = Recipe(
@@ -82,7 +92,7 @@ def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
     load = RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=told), told, args.subnets)
     outcome = forecast(load)
     again: list[Span] = []
-    durations = {Task(s.kind, s.seq_id, s.micro_batch, s.run): s.end - s.start for s in spans}  # type: ignore[arg-type]
+    durations = taken(spans)
     forecast(load, watch=again.append, durations=durations.__getitem__)
     recorded, replayed = orders(spans), orders(again)
     same = sum(a == b for worker in recorded for a, b in zip(recorded[worker], replayed[worker], strict=True))

@@ -1,0 +1,108 @@
+"""BSP, ASP and CSP on equal terms, in one program: ms per subnet, bubble measured and simulated, last loss, hashes.
+
+    python benchmarks/sync_rules.py --data en_de_help.tsv.gz --out results.json [--workers 2] [--steps 40]
+
+Each rule with its papers' order, M = 1, 2, 4, on as many workers as asked; then, for M = 2, on one worker as well:
+the hashes of `csp` and `bulk:4` must be those of the other number of workers, those of bulks per worker and of
+asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations that the run
+recorded, and no time between tasks: what is left to the measured one is host and links.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpu_hashes import HASHES, commit
+
+from sennit.profile.waits import Waits
+from sennit.recipe import Placement, Recipe, read_recipe
+from sennit.runtime.fingerprint import fingerprint
+from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.placing import plans_of
+from sennit.runtime.request import Request
+from sennit.runtime.scheduling import settled
+from sennit.runtime.train import train
+from sennit.schedule.order import Task
+from sennit.trace.events import read_call
+
+RULES: dict[str, tuple[str, dict[str, Any]]] = {
+    "CSP": ("csp", {"schedule": "csp"}),
+    "CSP, 3 chunks": ("csp", {"schedule": "csp", "chunks": 3}),
+    "CSP, split": ("csp", {"schedule": "csp", "split": True}),
+    "BSP (GPipe)": ("bulk-per-worker", {"schedule": "gpipe"}),
+    "ASP (PipeDream)": ("asp:stash", {"schedule": "pipedream"}),
+    "bulk:4": ("bulk:4", {"schedule": "csp"}),
+}
+
+
+def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespace) -> dict[str, Any]:
+    sync, placed = RULES[rule]
+    made = replace(recipe, sync=sync, micro_batches=m)
+    placement = Placement(workers=workers, device=given.device, **(placed if workers > 1 else {}))
+    begin = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        result = train(Request(recipe=made, placement=placement, out=out, steps=given.steps, save=False))
+        spans = [span for span in read_call(out / "trace.jsonl").spans if span.kind in "FBIW"]
+    row = {
+        "rule": rule, "sync": sync, "micro_batches": m, "workers": workers, "steps": given.steps,
+        "ms_per_subnet": 1e3 / result["subnets_per_s"], "bubble": result["bubble"], "last_loss": result["last_loss"],
+        **{key: result[key] for key in HASHES}, "wall_s": time.time() - begin,
+    }  # fmt: skip
+    if workers > 1:
+        held = settled(made, placement)
+        taken = {Task(s.kind, s.seq_id, s.micro_batch, s.run): s.end - s.start for s in spans}  # type: ignore[arg-type]
+        load = RecipeLoad(
+            made, held, plans_of(made.built, held, waits=Waits.measured(made.built.block_s)), Waits({}), given.steps
+        )
+        makespan = forecast(load, durations=taken.__getitem__).makespan
+        row["simulated_bubble"] = 1.0 - sum(taken.values()) / (workers * makespan)
+        row["makespan_s"], row["simulated_makespan_s"] = (
+            max(s.end for s in spans) - min(s.start for s in spans),
+            makespan,
+        )
+    print({k: str(v)[:12] for k, v in row.items()}, flush=True)
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--recipe", default="recipes/nlp.c3.toml")
+    parser.add_argument("--data", help="TSV of the ende data set")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--device", default="cuda")
+    given = parser.parse_args()
+    recipe = read_recipe(given.recipe)
+    arguments = {**recipe.data_args, "path": str(Path(given.data).resolve())} if given.data else recipe.data_args
+    end = replace(recipe.checkpoint, every=10**9)
+    recipe = replace(
+        recipe, data_args=arguments, checkpoint=end, evaluate=replace(recipe.evaluate, every=0), clip="layer:1.0"
+    )
+    rows: list[dict[str, Any]] = []
+    written = {
+        "command": " ".join(sys.argv),
+        "commit": commit(),
+        "fingerprint": fingerprint(given.device),
+        "rows": rows,
+    }
+    wanted = [(rule, m, given.workers) for rule in list(RULES)[:5] for m in (1, 2, 4)]
+    wanted += [
+        (rule, 2, n) for rule, n in (("bulk:4", given.workers), *((rule, 1) for rule in RULES if "," not in rule))
+    ]
+    for rule, m, workers in wanted:
+        rows.append(one(recipe, rule, m, workers, given))
+        Path(given.out).write_text(json.dumps(written, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
