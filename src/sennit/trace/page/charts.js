@@ -28,7 +28,11 @@ function lineChart(holder, { series, label, format = plain, across = plain, from
       svg.append(drawing("path", { d: path(s, x, y, width), fill: "none", stroke: colour, "stroke-width": s.wide ?? 1.5, "stroke-opacity": s.faint ?? 1 }));
     }
     const names = drawing("text", { x: left, y: 11 });
-    for (const s of all) names.append(drawing("tspan", { fill: style(s.colour), "font-weight": 600 }, s.name), "   ");
+    all.forEach((s, k) => {
+      const name = drawing("tspan", { dx: k ? 12 : 0, "fill-opacity": s.faint ? 0.7 : 1, "font-weight": s.wide > 1.5 ? 700 : 400 }, s.name);
+      name.style.fill = style(s.colour);
+      names.append(name);
+    });
     svg.append(names);
     holder.replaceChildren(svg);
   }

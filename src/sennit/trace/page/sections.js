@@ -129,9 +129,9 @@ function factsSection(facts) {
   if (!facts.length) return;
   at("facts-part").hidden = false;
   for (const { title, rows, text } of facts) {
+    if (text) at("facts").append(element("details", {}, element("summary", {}, title), element("pre", {}, text)));
+    if (!rows.length) continue;
     at("facts").append(element("h3", {}, title));
-    if (text) at("facts").append(element("pre", {}, text));
-    if (!rows) continue;
     const list = element("dl");
     for (const [name, value] of rows) list.append(element("dt", {}, name), element("dd", {}, String(value)));
     at("facts").append(list);
