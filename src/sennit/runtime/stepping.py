@@ -95,8 +95,7 @@ class Stepping:
         y = subnet.seq_id
         known = self.norms.setdefault(y, {})
         known.update(norms)
-        expected = sum(len(self.groups.by_name[g].names) for g in subnet.owner if g not in self.share.frozen)
-        if len(known) < expected:
+        if len(known) < self.parameters(subnet):
             return
         del self.norms[y]
         by = factor(self.clip.limit, fold_norms({n: norm for n, norm in known.items() if norm is not None}))
@@ -104,14 +103,22 @@ class Stepping:
             scale_(grads, by)
             self.step(subnet, group, grads)
 
+    def completes(self, subnet: Subnet, norms: dict[str, float | None]) -> bool:
+        """Whether these are the last norms of a subnet that are missing, so that its groups step."""
+        return len(self.norms.get(subnet.seq_id, ())) + len(norms) >= self.parameters(subnet)
+
+    def parameters(self, subnet: Subnet) -> int:
+        """How many parameters of a subnet have a norm."""
+        return sum(len(self.groups.by_name[g].names) for g in subnet.owner if g not in self.share.frozen)
+
     def step(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
         y = subnet.seq_id
         if group in self.host.delayed:
             self.host.keep_gradient(group, y, grads)
             self.due[group, y] = None
         else:
-            self.store.step(group, grads, self.recipe.lr_of(y), y)
-            self.share.board.note(group, y)
+            with self.share.board.making(group, y):
+                self.store.step(group, grads, self.recipe.lr_of(y), y)
             self.log.parameters(subnet.first_step[group], group, y, -1, "U", "W", y)
         self.done(subnet, group)
 
@@ -128,8 +135,8 @@ class Stepping:
                 continue
             grads = self.host.kept_gradient(group, x)
             assert grads is not None
-            self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
-            self.share.board.note(group, x)
+            with self.share.board.making(group, x):
+                self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
             self.log.parameters(group, group, x, -1, "U", "W", x)
             del self.due[group, x]
 

@@ -25,7 +25,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
-from sennit.runtime.reasons import Reasons
+from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import Recorder
 from sennit.runtime.share import DeviceStore, Share, VersionGate
 from sennit.runtime.stall import Quiet, awaited
@@ -74,8 +74,8 @@ class Worker:
         self.waiting = Waiting(share.host, self.sync, (share.parts.gate or VersionGate)(self), self.ready)
         self.batches = Batches(self.built, share.placement, device)
         self.stepping = Stepping(
-            rank, share, store, log, lambda worker, message: channel.send(worker, self.recorder.signed(message), []),
-            self.report, self.stepped,
+            rank, share, store, log, lambda worker, message: self.send(worker, message, []), self.report,
+            self.stepped,
         )  # fmt: skip
         self.tasks = Tasks(
             share, store, self.sync, self.ready, self.waiting, self.batches, self.stepping, log, self.send,
@@ -166,7 +166,7 @@ class Worker:
                 self.stopped = True
         for message, tensors in self.channel.receive():
             if message.seq_id in self.subnets:
-                with self.steps_from(message) if message.kind in "PN" else nullcontext():
+                with self.steps_from(message) if self.brings_steps(message) else nullcontext():
                     self.deliver(message, tensors)
             else:
                 assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
@@ -195,6 +195,12 @@ class Worker:
         elif message.kind == "N":
             self.stepping.add_norms(self.subnets[y], message.facts)
 
+    def brings_steps(self, message: Message) -> bool:
+        """Whether gradients or norms from another worker may complete what a group's step waits for."""
+        if message.kind == "N":
+            return self.stepping.completes(self.subnets[message.seq_id], message.facts)
+        return message.kind == "P"
+
     @contextmanager
     def steps_from(self, message: Message | None) -> Iterator[None]:
         """Time optimizer steps that no task of this worker brings about; `message` allows them."""
@@ -204,6 +210,7 @@ class Worker:
             lap.then = self.recorder.steps(message, notes)
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
+        signed(message, self.share.board.task)
         if worker == self.rank:
             self.deliver(message, tensors)
         else:
