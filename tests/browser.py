@@ -102,7 +102,8 @@ class Browser:
         scheme = "dark" if dark else "light"
         tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         tab.ask("Page.navigate", url=page.resolve().as_uri() + fragment)
-        tab.wait("document.documentElement.dataset.ready === '1' || document.documentElement.dataset.errors > 0")
+        mark = "document.documentElement?.dataset"
+        tab.wait(f"{mark}?.ready === '1' || {mark}?.errors > 0")
         return tab
 
 

@@ -14,7 +14,7 @@ else
 fi
 
 rm -rf "$out/digits"
-"$PY" -m sennit train recipes/digits.toml --workers 2 --steps 120 --out "$out/digits" >&2
+"$PY" -m sennit train recipes/digits.toml --workers 2 --steps 240 --out "$out/digits" >&2
 "$PY" -m sennit report "$out/digits" --html "$out/digits.html" >&2
 "$PY" acceptance/report/simulated.py "$out/simulated.jsonl"
 "$PY" -m sennit report "$out/simulated.jsonl" --html "$out/simulated.html" >&2

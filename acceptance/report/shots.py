@@ -29,4 +29,5 @@ with Browser() as browser:
             for dark in (False, True):
                 tab = browser.open(page, width, height, dark=dark)
                 tab.screenshot(folder / f"{page.stem}-{width}{'-dark' if dark else ''}.png")
+            tab.value("document.getElementById('idle-more').click()")
             print(json.dumps({"page": page.stem, "width": width, **tab.value(FACTS), "problems": tab.problems()}))

@@ -6,7 +6,7 @@ import time
 
 from sennit.runtime.board import Board
 from sennit.runtime.channel import Message
-from sennit.runtime.reasons import Reasons
+from sennit.runtime.reasons import Reasons, maker, signed
 from sennit.schedule.order import Task
 
 F, B = Task("F", 3, 1, 2), Task("B", 3, 1, 2)
@@ -19,7 +19,7 @@ def reasons() -> Reasons:
 def test_the_last_thing_is_named_with_its_maker() -> None:
     ready = reasons()
     ready.add(F, [("value", 3, 1, 2, 9), ("version", "a", 3, 1), ("word", "b#buffers", (2, 0, 0))])
-    message = Message("F", 3, 1, 2, source=1)
+    message = Message("F", 3, 1, 2, source=1, maker="F")
     ready.happened(("value", 3, 1, 2, 9), message)
     ready.board.task = Task("F", 2, 0, 4)
     ready.board.note("b#buffers", 2)
@@ -40,7 +40,7 @@ def test_messages_say_when_they_were_sent_and_by_whom() -> None:
     ready = reasons()
     ready.add(F, [("value", 3, 1, 2, 9)])
     ready.add(B, [("grad", 3, 1, 2, 9, 4)])
-    forward, backward = Message("F", 3, 1, 2, source=1), Message("B", 3, 1, 2, source=4)
+    forward, backward = (signed(Message(kind, 3, 1, 2, n), Task(kind, 3, 1, n)) for kind, n in (("F", 1), ("B", 4)))
     ready.happened(("value", 3, 1, 2, 9), forward)
     ready.happened(("grad", 3, 1, 2, 9, 4), backward)
     for task, message, cause, by in ((F, forward, "value", "1F3.1"), (B, backward, "gradient", "4B3.1")):
@@ -76,4 +76,10 @@ def test_steps_of_nobody_are_noted_without_a_maker() -> None:
     assert board.made("a", -1) is None and board.made("a", 0) is None, "nothing was made yet"
     board.note("a", 0)
     made = board.made("a", 0)
-    assert made is not None and made[1:] == (-1, -1)
+    assert made is not None and made[1] is None
+
+
+def test_norms_are_sent_on_account_of_a_task() -> None:
+    norms = signed(Message("N", 3, -1, -1, -1), Task("W", 3, 1, 4))
+    assert maker(norms) == Task("W", 3, 1, 4)
+    assert maker(signed(Message("N", 3, -1, -1, -1), None)) is None

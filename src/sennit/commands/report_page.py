@@ -90,7 +90,7 @@ def trace_content(path: Path, trace: Trace) -> Content:
         trace=trace,
         facts=[
             Facts("Facts", plain),
-            *(Facts(name, text=json.dumps(value, indent=2)) for name, value in nested.items()),
+            *(Facts(name, text=json.dumps(value, indent=2)) for name, value in nested.items() if value),
         ],
     )
 

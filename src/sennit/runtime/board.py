@@ -11,14 +11,15 @@ from __future__ import annotations
 import mmap
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import cast
 
+from sennit.schedule.action import Kind
 from sennit.schedule.order import Task
 
-_ROW = struct.Struct("=dqii")
-"""Time, version, micro-batch and run of a group's last maker."""
-
-NOBODY = -1
+_ROW = struct.Struct("=dqcii")
+"""Time and version of a group's last change, and kind, micro-batch and run of the task that made it."""
 
 
 class Board:
@@ -45,12 +46,21 @@ class Board:
     def note(self, group: str, version: int) -> None:
         """`version` of `group` is there, by what this process does now."""
         task = self.task
-        j, run = (NOBODY, NOBODY) if task is None else (task.micro_batch, task.run)
-        _ROW.pack_into(self._memory, self._place[group], time.monotonic(), version, j, run)
+        kind, j, run = (b"-", -1, -1) if task is None else (task.kind.encode(), task.micro_batch, task.run)
+        _ROW.pack_into(self._memory, self._place[group], time.monotonic(), version, kind, j, run)
         self.notes += 1
         self.newest = version
 
-    def made(self, group: str, version: int) -> tuple[float, int, int] | None:
-        """Time, micro-batch and run (or `NOBODY`) of the maker of a version; None if that was not the last one."""
-        moment, found, j, run = _ROW.unpack_from(self._memory, self._place[group])
-        return (moment, j, run) if found == version and moment else None
+    @contextmanager
+    def making(self, group: str, version: int) -> Iterator[None]:
+        """Around what publishes a version: its maker is known before the version is seen, the moment just after."""
+        self.note(group, version)
+        yield
+        self.note(group, version)
+
+    def made(self, group: str, version: int) -> tuple[float, Task | None] | None:
+        """When a version was made, and by which of its subnet's tasks; None if it was not the last one."""
+        moment, found, kind, j, run = _ROW.unpack_from(self._memory, self._place[group])
+        if found != version or not moment:
+            return None
+        return moment, None if kind == b"-" else Task(cast("Kind", kind.decode()), version, j, run)

@@ -39,7 +39,8 @@ class Message:
         items: per tensor `(key, needs_grad)`, in the order of the tensors; a key with a None tensor is an
             explicit "no gradient".
         facts: what is not a tensor, by key: shapes, norms.
-        sent: when it was made, of `time.monotonic`; for the trace.
+        maker: kind of the task that sends it, and
+        sent: when it was made, of `time.monotonic`; both for the trace.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Message:
     source: int
     items: list[tuple[Any, bool]] = field(default_factory=list)
     facts: dict[Any, Any] = field(default_factory=dict)
+    maker: str = ""
     sent: float = field(default_factory=time.monotonic, compare=False)
 
 

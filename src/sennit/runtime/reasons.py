@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
-from sennit.runtime.board import NOBODY, Board
+from sennit.runtime.board import Board
 from sennit.runtime.channel import Message
 from sennit.schedule.action import Kind
 from sennit.schedule.order import Task
@@ -31,15 +31,11 @@ class Reasons(Ready):
 
     Args:
         in_flight: most subnets that are unfinished at once.
-        split: backwards are I and W.
     """
 
-    def __init__(self, board: Board, in_flight: int, split: bool = False) -> None:
+    def __init__(self, board: Board, in_flight: int) -> None:
         super().__init__()
         self.board, self.in_flight = board, in_flight
-        self.back: Kind = "I" if split else "B"
-        self.last: Kind = "W" if split else "B"
-        """The tasks that give gradients of inputs, and those of weights."""
         self._held_up: Held = "start"
         self._reasons: dict[Task, Reason] = {}
 
@@ -82,17 +78,28 @@ class Reasons(Ready):
         now = time.monotonic()
         match event:
             case ("version", str(group), _, int(version)):
-                return self._made(now, "version", group, version, self.last)
+                return self._made(now, "version", group, version)
             case ("word", str(group), (int(seq_id), _, _)):
-                return self._made(now, "buffer", group, seq_id, "F")
+                return self._made(now, "buffer", group, seq_id)
         assert message is not None
-        by = Task("F" if message.kind == "F" else self.back, message.seq_id, message.micro_batch, message.source)
-        return Reason(now, min(message.sent, now), "value" if message.kind == "F" else "gradient", "", by)
+        return Reason(now, min(message.sent, now), "value" if message.kind == "F" else "gradient", "", maker(message))
 
-    def _made(self, now: float, cause: Cause, group: str, version: int, kind: Kind) -> Reason:
-        made = self.board.made(group, version)
-        if made is None:
-            return Reason(now, now, cause, group)
-        moment, j, run = made
-        by = None if run == NOBODY else Task(kind, version, j, run)
+    def _made(self, now: float, cause: Cause, group: str, version: int) -> Reason:
+        moment, by = self.board.made(group, version) or (now, None)
         return Reason(now, min(moment, now), cause, group, by)
+
+
+def signed(message: Message, task: Task | None) -> Message:
+    """The message, with the task on whose account it is sent."""
+    if task is not None:
+        message.maker = task.kind
+        if message.source < 0:
+            message.micro_batch, message.source = task.micro_batch, task.run
+    return message
+
+
+def maker(message: Message) -> Task | None:
+    """The task on whose account a message was sent."""
+    if not message.maker:
+        return None
+    return Task(cast("Kind", message.maker), message.seq_id, message.micro_batch, message.source)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sennit.runtime.board import Board
 from sennit.runtime.channel import Message
-from sennit.runtime.reasons import Reason, Reasons
+from sennit.runtime.reasons import Reason, Reasons, maker
 from sennit.runtime.stopwatch import Then
 from sennit.schedule.order import Task
 from sennit.trace.span import Span
@@ -43,17 +43,9 @@ class Recorder:
 
         return then
 
-    def signed(self, message: Message) -> Message:
-        """The message with the task on whose account it is sent."""
-        if (task := self.board.task) is not None:
-            message.micro_batch, message.source = task.micro_batch, task.run
-        return message
-
     def outside(self, message: Message | None) -> int:
         """Steps may follow outside of this worker's tasks, on the account of who sent `message`. Returns a mark."""
-        self.board.task = None
-        if message is not None and message.source >= 0:
-            self.board.task = Task(self.ready.last, message.seq_id, message.micro_batch, message.source)
+        self.board.task = None if message is None else maker(message)
         return self.board.notes
 
     def steps(self, message: Message | None, mark: int) -> Then | None:

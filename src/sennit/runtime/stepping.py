@@ -142,14 +142,21 @@ class Stepping:
         y = subnet.seq_id
         known = self.norms.setdefault(y, {})
         known.update(norms)
-        expected = sum(len(self.groups.by_name[g].names) for g in self.owners(subnet))
-        if len(known) < expected:
+        if len(known) < self.parameters(subnet):
             return
         del self.norms[y]
         by = factor(self.clip.limit, fold_norms({n: norm for n, norm in known.items() if norm is not None}))
         for group, grads in self.complete.pop(y, {}).items():
             scale_(grads, by)
             self.step(subnet, group, grads)
+
+    def completes(self, subnet: Subnet, norms: dict[str, float | None]) -> bool:
+        """Whether these are the last norms of a subnet that are missing, so that its groups step."""
+        return len(self.norms.get(subnet.seq_id, ())) + len(norms) >= self.parameters(subnet)
+
+    def parameters(self, subnet: Subnet) -> int:
+        """How many parameters of a subnet have a norm."""
+        return sum(len(self.groups.by_name[g].names) for g in self.owners(subnet))
 
     def step(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
         """The optimizer step of a group, with the learning rate of `subnet`."""
@@ -159,8 +166,8 @@ class Stepping:
             self.due[group, y] = None
         else:
             version, step = (y, subnet.first_step[group]) if self.bulks is None else self.writer.pop(group)
-            self.store.step(group, grads, self.recipe.lr_of(y), version)
-            self.share.board.note(group, version)
+            with self.share.board.making(group, version):
+                self.store.step(group, grads, self.recipe.lr_of(y), version)
             self.log.parameters(step, group, version, -1, "U", "W", version)
         if self.bulks is None:
             subnet.unfinished.discard(group)
@@ -188,8 +195,8 @@ class Stepping:
                 continue
             grads = self.host.kept_gradient(group, x)
             assert grads is not None
-            self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
-            self.share.board.note(group, x)
+            with self.share.board.making(group, x):
+                self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
             self.log.parameters(group, group, x, -1, "U", "W", x)
             del self.due[group, x]
 

@@ -120,8 +120,8 @@ class Tasks:
         flight.context = ctx
         self.write_log(subnet, run, j, "F", before)
         for group, use in subnet.last_moves(run):
-            self.store.move(group, (y, j, use))
-            self.share.board.note(group, y)
+            with self.share.board.making(group, y):
+                self.store.move(group, (y, j, use))
         if ctx.loss is not None:
             self.note_loss(subnet, j, ctx.loss)
         self.depart(subnet, run, j, out, ctx)

@@ -27,7 +27,7 @@ from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.reading import Exact, Newest
-from sennit.runtime.reasons import Reasons
+from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import Recorder
 from sennit.runtime.scheduling import fixed, policy_of, refuse_detours, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
@@ -73,14 +73,13 @@ class Worker:
         self.order.start(share.words)
         rule = share.recipe.sync_rule
         self.fixed = fixed(policy_of(share.recipe, share.placement))
-        self.ready, self.policy = Reasons(share.board, share.in_flight, share.placement.split), self.make_order()
+        self.ready, self.policy = Reasons(share.board, share.in_flight), self.make_order()
         self.recorder = Recorder(trace_beside(log.path), rank, share.board, self.ready)
         gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
         self.waiting = Waiting(share.host, self.sync, gate(self), self.ready)
         self.batches = Batches(self.built, share.placement, device)
         self.stepping = Stepping(
-            rank, share, store, log, lambda worker, message: channel.send(worker, self.recorder.signed(message), []),
-            self.report, self.settle,
+            rank, share, store, log, lambda worker, message: self.send(worker, message, []), self.report, self.settle,
         )  # fmt: skip
         self.tasks = Tasks(
             share, store, Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, self.sync), self.ready,
@@ -184,7 +183,7 @@ class Worker:
                 self.stopped = True
         for message, tensors in self.channel.receive():
             if message.seq_id in self.subnets:
-                with self.steps_from(message) if message.kind in "PN" else nullcontext():
+                with self.steps_from(message) if self.brings_steps(message) else nullcontext():
                     self.deliver(message, tensors)
             else:
                 assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
@@ -213,6 +212,12 @@ class Worker:
         elif message.kind == "N":
             self.stepping.add_norms(self.subnets[y], message.facts)
 
+    def brings_steps(self, message: Message) -> bool:
+        """Whether gradients or norms from another worker may complete what a group's step waits for."""
+        if message.kind == "N":
+            return self.stepping.completes(self.subnets[message.seq_id], message.facts)
+        return message.kind == "P"
+
     @contextmanager
     def steps_from(self, message: Message | None) -> Iterator[None]:
         """Time optimizer steps that no task of this worker brings about; `message` allows them."""
@@ -222,6 +227,7 @@ class Worker:
             lap.then = self.recorder.steps(message, notes)
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
+        signed(message, self.share.board.task)
         if worker == self.rank:
             self.deliver(message, tensors)
         else:

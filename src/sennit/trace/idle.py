@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from sennit.trace.events import Trace, name_of
+from sennit.trace.events import Trace
 from sennit.trace.span import Span
 
 TICK = 1e-9
@@ -42,6 +42,7 @@ class Idle(NamedTuple):
         start, end: ticks from the first task's start.
         parts: `(what, ticks)`, in order of time; what is one of `PARTS`. Their sum is the interval.
         before: the task that ended it; None if none came.
+        begins: its start in the trace's time.
     """
 
     worker: int
@@ -49,6 +50,7 @@ class Idle(NamedTuple):
     end: int
     parts: tuple[tuple[str, int], ...]
     before: Span | None
+    begins: float
 
 
 @dataclass(frozen=True)
@@ -124,55 +126,12 @@ def _intervals(worker: int, spans: Iterable[Span], begins: float, makespan: int)
             parts = [(str(span.cause), left - at), (LINK, ready - left), (LATE, start - ready)]
             if first:
                 parts = [(RAMP_UP, start - at)]
-            yield Idle(worker, at, start, tuple(part for part in parts if part[1]), span)
+            yield Idle(worker, at, start, tuple(part for part in parts if part[1]), span, begins + at * TICK)
         at, first = max(at, end), False
     if makespan > at:
-        yield Idle(worker, at, makespan, ((RAMP_UP if first else RAMP_DOWN, makespan - at),), None)
+        parts = ((RAMP_UP if first else RAMP_DOWN, makespan - at),)
+        yield Idle(worker, at, makespan, parts, None, begins + at * TICK)
 
 
 def _ticks(time: float, begins: float) -> int:
     return round((time - begins) / TICK)
-
-
-class Reasons:
-    """Words for what idle intervals were about."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.workers = {name_of(span): span.worker for span in trace.spans if span.kind != "U"}
-
-    def words(self, idle: Idle) -> str:
-        """What an interval was spent on and who made the worker wait."""
-        if idle.before is None:
-            return "no task came any more" if idle.parts[0][0] == RAMP_DOWN else "it had no task at all"
-        said = f"waited for {self.cause(idle.before)}"
-        if idle.parts == ((RAMP_UP, idle.end - idle.start),):
-            return f"before its first task: {said}"
-        if idle.parts[0][0] == LATE:
-            return f"nothing was missing: {self.cause(idle.before)} was there"
-        return said if idle.parts[0][0] != LINK else f"on its way: {self.cause(idle.before)}"
-
-    def cause(self, span: Span) -> str:
-        """What came last for a task, and by whom."""
-        worker = self.workers.get(span.by)
-        by = f"{span.by} on worker {worker}" if worker is not None else span.by
-        match span.cause:
-            case "start":
-                return "the run to begin"
-            case "value":
-                return f"the output of {by or 'an earlier run'}"
-            case "gradient":
-                return f"the {span.of or 'gradient'} from {by or 'a later run'}"
-            case "weight":
-                return f"its input gradient, {by}"
-            case "version":
-                return f"the weights of {span.of}" + (f", stepped after {by}" if by else "")
-            case "buffer":
-                return f"its turn on the buffers {span.of.removesuffix('#buffers')}" + (f", after {by}" if by else "")
-            case "admitted":
-                if span.of == "draw":
-                    return "its subnet to be drawn"
-                return f"its subnet to be let in, after {' and '.join(filter(None, (span.of, by))) or 'others'} ended"
-            case "cut":
-                return "the cut before its subnet (a checkpoint or an evaluation)"
-            case "order":
-                return "its turn in the order of its worker"

@@ -12,7 +12,8 @@ import numpy as np
 from sennit.trace.access_order import LayerOrder
 from sennit.trace.columns import columns, packed
 from sennit.trace.events import Trace, name_of
-from sennit.trace.idle import LONG, PARTS, TICK, Idleness, Reasons
+from sennit.trace.idle import LONG, PARTS, TICK, Idleness
+from sennit.trace.reasons import Reasons
 
 MOST_LOSSES = 20_000
 """Points of the loss curve; of a longer run every second, third, ... is shown."""

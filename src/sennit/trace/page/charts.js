@@ -1,6 +1,6 @@
 // Line charts as SVG. A series with more points than pixels is drawn by the least and the greatest of each pixel.
 
-function lineChart(holder, { series, label, format = plain, across = plain, from = null, steps = false }) {
+function lineChart(holder, { series, label, format = plain, across = plain, from = null, until = null, steps = false }) {
   function draw() {
     const width = Math.max(260, holder.clientWidth), height = width < 600 ? 170 : 210;
     const left = 54, right = 12, top = 16, bottom = 22;
@@ -11,7 +11,7 @@ function lineChart(holder, { series, label, format = plain, across = plain, from
     if (!(high >= low)) return;
     if (from !== null) low = Math.min(low, from);
     if (high === low) high = low + (Math.abs(low) || 1);
-    const x0 = Math.min(...xs), x1 = Math.max(...xs) || 1;
+    const x0 = until === null ? Math.min(...xs) : 0, x1 = until ?? (Math.max(...xs) || 1);
     const x = (v) => left + ((v - x0) / (x1 - x0 || 1)) * (width - left - right);
     const y = (v) => height - bottom - ((v - low) / (high - low)) * (height - top - bottom);
     const svg = drawing("svg", { width, height, role: "img", "aria-label": label });
@@ -28,7 +28,11 @@ function lineChart(holder, { series, label, format = plain, across = plain, from
       svg.append(drawing("path", { d: path(s, x, y, width), fill: "none", stroke: colour, "stroke-width": s.wide ?? 1.5, "stroke-opacity": s.faint ?? 1 }));
     }
     const names = drawing("text", { x: left, y: 11 });
-    for (const s of all) names.append(drawing("tspan", { fill: style(s.colour), "font-weight": 600 }, s.name), "   ");
+    all.forEach((s, k) => {
+      const name = drawing("tspan", { dx: k ? 12 : 0, "fill-opacity": s.faint ? 0.7 : 1, "font-weight": s.wide > 1.5 ? 700 : 400 }, s.name);
+      name.style.fill = style(s.colour);
+      names.append(name);
+    });
     svg.append(names);
     holder.replaceChildren(svg);
   }
@@ -44,6 +48,7 @@ function lineChart(holder, { series, label, format = plain, across = plain, from
       }
       return parts.join("");
     }
+    let held = 0;
     for (let i = 0; i < s.x.length;) {
       const pixel = Math.floor(x(s.x[i]));
       let least = Infinity, greatest = -Infinity;
@@ -51,7 +56,11 @@ function lineChart(holder, { series, label, format = plain, across = plain, from
         if (s.y[i] < least) least = s.y[i];
         if (s.y[i] > greatest) greatest = s.y[i];
       }
-      if (greatest >= least) { put(pixel, y(greatest)); put(pixel, y(least)); }
+      if (!(greatest >= least)) continue;
+      if (steps && parts.length) put(pixel, y(held));
+      put(pixel, y(greatest));
+      put(pixel, y(least));
+      held = s.y[i - 1];
     }
     return parts.join("");
   }

@@ -30,8 +30,9 @@ function fill() {
 function legend(spans) {
   const list = at("legend");
   const kinds = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient", U: "optimizer steps" };
-  for (const kind of spans.kinds) list.append(swatch(colourOf(0, kind), kinds[kind] ?? kind));
-  list.append(element("li", {}, "a colour for each subnet; between tasks:"));
+  list.append(element("li", {}, "A colour for each subnet:"));
+  for (const kind of "FBIWU") if (spans.kinds.includes(kind)) list.append(swatch(`hsl(0 0% ${LIGHT[kind]}%)`, kinds[kind]));
+  list.append(element("li", {}, "Between tasks, what was waited for:"));
   const there = new Set(spans.cause);
   for (const name of [...spans.causes.filter((_, k) => there.has(k)), "link", "late"]) list.append(swatch(`var(--${name})`, name));
 }
@@ -59,6 +60,7 @@ addEventListener("resize", () => {
   width = innerWidth;
   redraws.forEach((draw) => draw());
 });
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
 for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => redraws.forEach((draw) => draw()));
 fill();
 mark.ready = "1";

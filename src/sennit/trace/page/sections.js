@@ -13,7 +13,7 @@ function bubbleSection({ bubble, makespan, parts, workers, shares, note }) {
   at("bubble-part").hidden = false;
   at("bubble-note").textContent =
     `Idle ${percent(bubble)} of ${workers.length} workers × ${time(makespan)}: ` +
-    parts.filter((part) => shares[part] > 0).map((part) => `${part} ${percent(shares[part])}`).join(", ") + `. ${note}`;
+    parts.filter((part) => shares[part] >= 0.0005).map((part) => `${part} ${percent(shares[part])}`).join(", ") + `. ${note}`;
   const bars = at("bubble-bars");
   bars.classList.toggle("many", workers.length > 12);
   workers.forEach((worker, k) => {
@@ -36,13 +36,13 @@ function bubbleSection({ bubble, makespan, parts, workers, shares, note }) {
     table.append(row([String(k), ...[...parts.map((part) => worker[part]), parts.reduce((s, p) => s + worker[p], 0)].map((t) => ({ number: time(t, 3) }))])));
 }
 
-const SHOWN_ROWS = 40;
+const SHOWN_ROWS = innerWidth < 600 ? 12 : 40;
 
 function idleSection(idle, share, timelineOf) {
   at("idle-part").hidden = false;
   at("idle-note").textContent = idle.length
-    ? `${idle.length} intervals of at least ${percent(share)} of the makespan, the longest first.`
-    : `No worker was idle for ${percent(share)} of the makespan or longer at a time.`;
+    ? `${idle.length} intervals of at least ${plain(100 * share)} % of the makespan, the longest first.`
+    : `No worker was idle for ${plain(100 * share)} % of the makespan or longer at a time.`;
   const table = at("idle-table"), more = at("idle-more");
   table.dataset.intervals = idle.length;
   if (!idle.length) return;
@@ -122,16 +122,16 @@ function lossSection({ losses, first, stride, evaluations }) {
   const points = (key) => evaluations.filter((e) => Number.isFinite(e[key]));
   lineChart(at("score-chart"), { series: ["best", "mean"].map((key, k) => ({
     name: `${evaluations[0].metric}, ${key}`, x: points(key).map((e) => e.seq_id), y: points(key).map((e) => e[key]), colour: ["gradient", "link"][k], dots: true,
-  })), label: "Evaluations by subnet" });
+  })), label: "Evaluations by subnet", until: x[x.length - 1] });
 }
 
 function factsSection(facts) {
   if (!facts.length) return;
   at("facts-part").hidden = false;
   for (const { title, rows, text } of facts) {
+    if (text) at("facts").append(element("details", {}, element("summary", {}, title), element("pre", {}, text)));
+    if (!rows.length) continue;
     at("facts").append(element("h3", {}, title));
-    if (text) at("facts").append(element("pre", {}, text));
-    if (!rows) continue;
     const list = element("dl");
     for (const [name, value] of rows) list.append(element("dt", {}, name), element("dd", {}, String(value)));
     at("facts").append(list);

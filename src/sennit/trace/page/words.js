@@ -19,14 +19,15 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 
 // A subnet keeps its hue everywhere; neighbours are far apart (golden angle). F is light, backwards are dark.
 const HUE = 137.508;
-const LIGHT = { F: 66, B: 45, I: 45, W: 56 };
+const LIGHT = { F: 66, B: 42, I: 42, W: 54, U: 30 };
 const colours = new Map();
 
 function colourOf(seq, kind) {
   const key = `${kind}${seq}`;
   let found = colours.get(key);
   if (!found) {
-    found = kind === "U" ? "hsl(0 0% 55%)" : `hsl(${((seq * HUE) % 360).toFixed(1)} ${kind === "W" ? 35 : 62}% ${LIGHT[kind] ?? 50}%)`;
+    const strong = { W: 35, U: 0 }[kind] ?? 62;
+    found = `hsl(${((seq * HUE) % 360).toFixed(1)} ${strong}% ${LIGHT[kind]}%)`;
     colours.set(key, found);
   }
   return found;

@@ -1,0 +1,87 @@
+"""`Reasons`: idle intervals in words: what a worker waited for, and who made it wait."""
+
+from __future__ import annotations
+
+import math
+
+from sennit.trace.events import Trace, name_of
+from sennit.trace.idle import LATE, LINK, RAMP_DOWN, RAMP_UP, Idle
+from sennit.trace.span import Span
+
+WITHIN = ("value", "gradient", "weight")
+"""Causes that a subnet's own tasks make; the others come from other subnets, or from outside."""
+
+
+class Reasons:
+    """Words for what idle intervals were about."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.makers: dict[str, Span] = {}
+        self.free: dict[Span, float] = {}
+        """When the worker of a task had ended what it ran before."""
+        before: Span | None = None
+        for span in trace.spans:  # by worker and start
+            if span.kind != "U":
+                self.makers[name_of(span)] = span
+            self.free[span] = before.end if before is not None and before.worker == span.worker else -math.inf
+            before = span
+
+    def words(self, idle: Idle) -> str:
+        """What an interval was spent on and who made the worker wait."""
+        if idle.before is None:
+            return "no task came any more" if idle.parts[0][0] == RAMP_DOWN else "it had no task at all"
+        said = f"waited for {self.cause(idle.before)}"
+        last = self.last(idle.before, idle.begins)
+        if last is not idle.before:
+            said += f"; in the end for {self.cause(last)}"
+        if idle.parts == ((RAMP_UP, idle.end - idle.start),):
+            return f"before its first task: {said}"
+        if idle.parts[0][0] == LATE:
+            return f"nothing was missing: {self.cause(idle.before)} was there"
+        return said if idle.parts[0][0] != LINK else f"on its way: {self.cause(idle.before)}"
+
+    def last(self, span: Span, begins: float) -> Span:
+        """Follows who waited for whom within a subnet.
+
+            worker 0   ▓▓▓ idle ........................ ▓▓▓ span
+            worker 1   ▓▓▓▓▓▓▓▓▓ idle ......... ▓▓▓ maker
+            worker 2   ▓▓▓ idle ..... ▓▓▓ its maker                  waited for a version: that is what all waited for
+
+        Args:
+            begins: when the idle interval before `span` began, in the trace's time.
+
+        Returns:
+            The task whose own wait explains that interval: another subnet made it wait, or its maker was at work.
+        """
+        while span.cause in WITHIN and (maker := self.makers.get(span.by)) is not None:
+            waited = maker.start - max(self.free[maker], begins)
+            if 2 * waited <= maker.start - begins:  # it was running already, or its worker ran others first
+                break
+            span = maker
+        return span
+
+    def cause(self, span: Span) -> str:
+        """What came last for a task, and by whom."""
+        maker = self.makers.get(span.by)
+        by = f"{span.by} on worker {maker.worker}" if maker is not None else span.by
+        match span.cause:
+            case "start":
+                return "the run to begin"
+            case "value":
+                return f"the output of {by or 'an earlier run'}"
+            case "gradient":
+                return f"the {span.of or 'gradient'} from {by or 'a later run'}"
+            case "weight":
+                return f"its input gradient, {by}"
+            case "version":
+                return f"the weights of {span.of}" + (f", stepped after {by}" if by else "")
+            case "buffer":
+                return f"its turn on the buffers {span.of.removesuffix('#buffers')}" + (f", after {by}" if by else "")
+            case "admitted":
+                if span.of == "draw":
+                    return "its subnet to be drawn"
+                return f"its subnet to be let in, after {' and '.join(filter(None, (span.of, by))) or 'others'} ended"
+            case "cut":
+                return "the cut before its subnet (a checkpoint or an evaluation)"
+            case "order":
+                return "its turn in the order of its worker"
