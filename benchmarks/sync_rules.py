@@ -4,8 +4,8 @@
 
 Each rule with its papers' order, M = 1, 2, 4, on as many workers as asked; then, for M = 2, on one worker as well:
 the hashes of `csp` and `bulk:4` must be those of the other number of workers, those of bulks per worker and of
-asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations that the run
-recorded, and no time between tasks: what is left to the measured one is host and links.
+asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations that the
+run recorded, and no time between tasks: what is left to the measured one is host and links.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gpu_hashes import HASHES, commit
 
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe, read_recipe
+from sennit.runtime import dryrun
 from sennit.runtime.fingerprint import fingerprint
 from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.placing import plans_of
@@ -42,10 +43,18 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+PLACED = ("CSP", "BSP (GPipe)", "ASP (PipeDream)", "CSP, 3 chunks", "CSP, split")
+"""Rules that are run with M = 1, 2, 4."""
+
+WARM_S = 8.0
+"""Seconds that each worker spends on loading kernels before the timed part."""
+
+
 def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespace) -> dict[str, Any]:
     sync, placed = RULES[rule]
     made = replace(recipe, sync=sync, micro_batches=m)
     placement = Placement(workers=workers, device=given.device, **(placed if workers > 1 else {}))
+    made.built.dry.add((given.device, True))  # each worker does it anyway
     begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -94,10 +103,10 @@ def main() -> int:
         "fingerprint": fingerprint(given.device),
         "rows": rows,
     }
-    wanted = [(rule, m, given.workers) for rule in list(RULES)[:5] for m in (1, 2, 4)]
-    wanted += [
-        (rule, 2, n) for rule, n in (("bulk:4", given.workers), *((rule, 1) for rule in RULES if "," not in rule))
-    ]
+    dryrun.BUDGET_S["cuda"] = WARM_S
+    wanted = [(rule, m, given.workers) for rule in PLACED[:3] for m in (1, 2, 4)]
+    wanted += [("bulk:4", 2, given.workers)] + [(rule, 2, 1) for rule in RULES if "," not in rule]
+    wanted += [(rule, m, given.workers) for rule in PLACED[3:] for m in (1, 2, 4)]
     for rule, m, workers in wanted:
         rows.append(one(recipe, rule, m, workers, given))
         Path(given.out).write_text(json.dumps(written, indent=1) + "\n")
