@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,5 +56,8 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_a_subnet_that_does_not_pass_every_stage_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"every subnet to pass every stage once.*Use --schedule csp"):
-        run(recipe(micro_batches=1), tmp_path / "run", workers=4, schedule="gpipe")
+    (tmp_path / "cuts.json").write_text(json.dumps({"format": "sennit.cuts/1", "cuts": [[2, 2]]}))
+    with pytest.raises(
+        UserError, match=r"every stage once, on workers \[0, 1, 2\]; subnet 0 passes \[0, 2\].*--schedule csp"
+    ):
+        run(recipe(**CHAIN), tmp_path / "run", workers=3, schedule="gpipe", plan=str(tmp_path / "cuts.json"))
