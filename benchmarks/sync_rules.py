@@ -26,6 +26,7 @@ from sennit.recipe import Placement, Recipe, read_recipe
 from sennit.runtime import dryrun
 from sennit.runtime.fingerprint import fingerprint
 from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.forked import in_child
 from sennit.runtime.placing import plans_of
 from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
     recipe = read_recipe(given.recipe)
     arguments = {**recipe.data_args, "path": str(Path(given.data).resolve())} if given.data else recipe.data_args
@@ -99,8 +101,8 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     written = {
         "command": " ".join(sys.argv),
-        "commit": commit(),
-        "fingerprint": fingerprint(given.device),
+        "commit": given.commit or commit(),
+        "fingerprint": in_child(lambda: fingerprint(given.device)),
         "rows": rows,
     }
     dryrun.BUDGET_S["cuda"] = WARM_S
