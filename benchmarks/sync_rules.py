@@ -5,12 +5,14 @@
 Each rule with its papers' order, M = 1, 2, 4, on as many workers as asked; then, for M = 2, on one worker as well:
 the hashes of `csp` and `bulk:4` must be those of the other number of workers, those of bulks per worker and of
 asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations that the
-run recorded, and no time between tasks: what is left to the measured one is host and links.
+run recorded, and no time between tasks: what is left to the measured one is host and links. Rows that stand in the file
+already are left alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 import tempfile
@@ -32,6 +34,7 @@ from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
 from sennit.runtime.train import train
 from sennit.schedule.order import Task
+from sennit.supernet.build import Built
 from sennit.trace.events import read_call
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,6 +50,9 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
 PLACED = ("CSP", "BSP (GPipe)", "ASP (PipeDream)", "CSP, 3 chunks", "CSP, split")
 """Rules that are run with M = 1, 2, 4."""
 
+BUILT: dict[int, Built] = {}
+"""By M. What a recipe names, recorded once: the rule changes nothing of it."""
+
 WARM_S = 8.0
 """Seconds that each worker spends on loading kernels before the timed part."""
 
@@ -55,6 +61,10 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
     sync, placed = RULES[rule]
     made = replace(recipe, sync=sync, micro_batches=m)
     placement = Placement(workers=workers, device=given.device, **(placed if workers > 1 else {}))
+    if m in BUILT:
+        made.__dict__["built"] = copy.copy(BUILT[m])
+        made.built.recipe = made
+    BUILT[m] = made.built
     made.built.dry.add((given.device, True))  # each worker does it anyway
     begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
@@ -90,6 +100,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", help="rules, with semicolons between them")
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
     recipe = read_recipe(given.recipe)
@@ -98,7 +109,7 @@ def main() -> int:
     recipe = replace(
         recipe, data_args=arguments, checkpoint=end, evaluate=replace(recipe.evaluate, every=0), clip="layer:1.0"
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = json.loads(Path(given.out).read_text())["rows"] if Path(given.out).exists() else []
     written = {
         "command": " ".join(sys.argv),
         "commit": given.commit or commit(),
@@ -106,9 +117,11 @@ def main() -> int:
         "rows": rows,
     }
     dryrun.BUDGET_S["cuda"] = WARM_S
-    wanted = [(rule, m, given.workers) for rule in PLACED[:3] for m in (1, 2, 4)]
-    wanted += [("bulk:4", 2, given.workers)] + [(rule, 2, 1) for rule in RULES if "," not in rule]
-    wanted += [(rule, m, given.workers) for rule in PLACED[3:] for m in (1, 2, 4)]
+    wanted = [(rule, m, given.workers) for m in (2, 4, 1) for rule in PLACED] + [("bulk:4", 2, given.workers)]
+    wanted += [(rule, 2, 1) for rule in RULES if "," not in rule]
+    done = {(row["rule"], row["micro_batches"], row["workers"]) for row in rows}
+    wanted = [row for row in wanted if row not in done and (not given.only or row[0] in given.only.split(";"))]
+    wanted.sort(key=lambda row: (2, 4, 1).index(row[1]))  # those with the same M share what was recorded
     for rule, m, workers in wanted:
         rows.append(one(recipe, rule, m, workers, given))
         Path(given.out).write_text(json.dumps(written, indent=1) + "\n")
