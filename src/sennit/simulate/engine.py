@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sennit.errors import UserError
+from sennit.schedule.chains import Chains, Link
 from sennit.schedule.order import Order, Task
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster
@@ -98,16 +99,17 @@ class Simulation:
         in_flight: subnets from the lowest unfinished one on that may run, as for workers.
         split: backward as I and W instead of B.
         cluster: links, memory and host; None costs nothing.
+        chains: told of subnets, for orders that ask it.
         watch: told every task.
     """
 
     def __init__(
         self, load: Load, orders: Sequence[Order], sync: Sync, in_flight: int, *, split: bool = False,
-        cluster: Cluster | None = None, watch: Watch | None = None,
+        cluster: Cluster | None = None, chains: Chains | None = None, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.m, self.orders, self.sync, self.in_flight, self.split = load.micro_batches, orders, sync, in_flight, split
         self.stream: Iterator[Sequence[Piece]] = load.subnets()
-        self.watch = watch
+        self.watch, self.chains = watch, chains
         self.host_s = cluster.host_s if cluster else 0.0
         self.channels = Channels(cluster) if cluster else None
         self.memory = Memory(cluster.limits(load.workers), self.m) if cluster else None
@@ -275,6 +277,8 @@ class Simulation:
     def finish(self, y: int) -> None:
         del self.flights[y]
         self.sync.forget(y)
+        if self.chains is not None:
+            self.chains.finish(y)
         self.admit()
 
     def publish(self, group: str, version: int) -> None:
@@ -325,8 +329,15 @@ class Simulation:
                 self.fetch(flight, y, r)
         if self.memory is not None:
             self.memory.admit(y, pieces)
+        if self.chains is not None:
+            self.chains.admit(y, [self.link(y, piece) for piece in pieces])
         for j in range(self.m):
             self.come(Task("F", y, j, 0), came)
+
+    def link(self, y: int, piece: Piece) -> Link:
+        forward, whole, first, weight = piece.cost
+        backward, weight = (first, weight) if self.split else (whole, 0.0)
+        return Link(forward, backward, weight, piece.groups, [self.sync.reads(group, y) for group in piece.groups])
 
     def fetch(self, flight: _Flight, y: int, r: int) -> None:
         """The layers of a run set out from the host, to every worker that needs them."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sennit.errors import UserError
+from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order
 from sennit.schedule.policy import Policy, policy
 from sennit.schedule.setting import Setting
@@ -109,11 +110,12 @@ class SpaceRun:
     def simulate(self, watch: Watch | None = None) -> Outcome:
         """On the workers' own order objects."""
         orders: list[Order] = []
+        chains = Chains(self.space.micro_batches) if self.policy.chained else None
         simulation = Simulation(
             self.load, orders, self.make_sync(), self.setting.in_flight, split=self.halves, cluster=self.cluster,
-            watch=watch,
+            chains=chains, watch=watch,
         )  # fmt: skip
-        setting = replace(self.setting, awaited=simulation.awaited)
+        setting = replace(self.setting, awaited=simulation.awaited, chains=chains)
         orders += [self.policy.order(worker, setting) for worker in range(setting.workers)]
         return simulation.run()
 
