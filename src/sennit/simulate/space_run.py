@@ -19,11 +19,14 @@ from sennit.simulate.space_load import SpaceLoad
 from sennit.supernet.sync import Shared, Sync
 from sennit.supernet.sync_rule import SyncRule
 
-TRIED = (1, 2, 3, 4, 6, 8)
+TRIED = (1, 2, 3, 4, 6, 8, 12)
 """Subnets in flight among which the best is looked for."""
 
-TRIAL = 64
+TRIAL = 48
 """Subnets of a trial."""
+
+WORTH = 0.001
+"""Of a bubble: what is no reason to have more in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,11 +169,13 @@ class SpaceRun:
         return sorted(found, key=lambda lever: lever["bubble"])
 
     def with_best_in_flight(self) -> SpaceRun:
-        """The number in flight that waits least on the first subnets of the stream."""
+        """The fewest in flight with which the first subnets of the stream wait as little as with any other number.
+
+        A bubble that is `WORTH` smaller makes up for one more number tried; more in flight hold more activations.
+        """
         space = replace(self.space, subnets_wanted=min(TRIAL, self.space.subnets_wanted))
-        runs = [replace(self, space=space, in_flight=n) for n in TRIED]
-        bubbles = [run.simulate().bubble for run in runs]
-        return replace(self, in_flight=TRIED[bubbles.index(min(bubbles))])
+        bubbles = {n: replace(self, space=space, in_flight=n).simulate().bubble for n in TRIED}
+        return replace(self, in_flight=next(n for n in TRIED if bubbles[n] <= min(bubbles.values()) + WORTH))
 
     def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --json` gives."""
