@@ -49,11 +49,11 @@ class ChainOrder:
         kind, y, j, r = task
         chain = self.chains.held[y]
         if kind == "F":
-            follows = chain.forward[r] + (self.chains.m - 1 - j) * chain.links[r].forward
+            follows = chain.forward[r] + (self.chains.m - 1 - j) * chain.links[r].forward_stretch
         elif kind == "W":
             follows = chain.weight[r]
         else:
-            follows = chain.backward[r] + (self.chains.m - 1 - j) * chain.links[r].backward
+            follows = chain.backward[r] + (self.chains.m - 1 - j) * chain.links[r].backward_stretch
         return -follows, y, j, task
 
     def sort_again(self) -> None:

@@ -23,6 +23,7 @@ class Link:
 
     Attributes:
         forward, backward, weight: of one micro-batch, in any unit; `backward` is I if backwards are split, else B.
+        forward_stretch, backward_stretch: the same, for all neighbouring runs on the same worker together.
         groups: that it reads and writes.
         reads: for each of them the version.
     """
@@ -30,6 +31,8 @@ class Link:
     forward: float
     backward: float
     weight: float
+    forward_stretch: float
+    backward_stretch: float
     groups: Sequence[str]
     reads: Sequence[int]
 
@@ -103,7 +106,7 @@ class Chains:
         for r in range(len(chain.links) - 1, -1, -1):
             link = chain.links[r]
             on = forward[r] = link.forward + on
-            opened = (self.m - 1) * link.forward + on
+            opened = (self.m - 1) * link.forward_stretch + on
             for group, version in zip(link.groups, link.reads, strict=True):
                 if (writer := self.held.get(version)) is not None and opened > writer.after.get(group, 0.0):
                     writer.after[group] = opened

@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from sennit.errors import UserError
@@ -330,14 +331,22 @@ class Simulation:
         if self.memory is not None:
             self.memory.admit(y, pieces)
         if self.chains is not None:
-            self.chains.admit(y, [self.link(y, piece) for piece in pieces])
+            self.chains.admit(y, self.links(y, pieces))
         for j in range(self.m):
             self.come(Task("F", y, j, 0), came)
 
-    def link(self, y: int, piece: Piece) -> Link:
-        forward, whole, first, weight = piece.cost
-        backward, weight = (first, weight) if self.split else (whole, 0.0)
-        return Link(forward, backward, weight, piece.groups, [self.sync.reads(group, y) for group in piece.groups])
+    def links(self, y: int, pieces: Sequence[Piece]) -> list[Link]:
+        """What chains are told of a subnet."""
+        found: list[Link] = []
+        for _, stretch in groupby(pieces, key=lambda piece: piece.worker):
+            held = list(stretch)
+            forward = [piece.cost.forward for piece in held]
+            backward = [piece.cost.input if self.split else piece.cost.whole for piece in held]
+            for piece, f, b in zip(held, forward, backward, strict=True):
+                weight = piece.cost.weight if self.split else 0.0
+                reads = [self.sync.reads(group, y) for group in piece.groups]
+                found.append(Link(f, b, weight, sum(forward), sum(backward), piece.groups, reads))
+        return found
 
     def fetch(self, flight: _Flight, y: int, r: int) -> None:
         """The layers of a run set out from the host, to every worker that needs them."""
