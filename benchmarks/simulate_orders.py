@@ -19,6 +19,7 @@ from sennit.schedule.chains import Chains
 from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Order
 from sennit.schedule.policy import policy
+from sennit.simulate.chain_links import chain_links
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Piece
@@ -82,7 +83,7 @@ class LookAhead(Simulation):
                 y = self.drawn
                 self.observed(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
                 assert self.told is not None
-                self.told.admit(y, self.links(y, pieces))
+                self.told.admit(y, chain_links(pieces, lambda group, y=y: self.sync.reads(group, y), split=self.split))
                 self.drawn += 1
                 self.known.append(pieces)
             if not self.known:

@@ -16,8 +16,9 @@ from sennit.schedule.order import Order
 from sennit.schedule.policy import MODULES, Policy, policy
 from sennit.schedule.setting import Setting
 from sennit.simulate.cluster import Cluster, Link, Medium
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import Shared, Sync
 from sennit.supernet.sync_rule import SyncRule
 from sennit.trace.span import Span

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sennit.schedule.order import Task
-from sennit.simulate.engine import Came, Simulation
+from sennit.simulate.engine import Simulation
+from sennit.simulate.flight import Came
 from sennit.simulate.load import Piece
 
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Task
 from sennit.simulate.bounds import bounds
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import CspSync, Shared
 from sennit.trace.span import Span
 from tests.simulate.cases import Drawn, drawn

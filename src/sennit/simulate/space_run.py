@@ -14,7 +14,8 @@ from sennit.schedule.policy import Policy, policy
 from sennit.schedule.setting import Setting
 from sennit.simulate.bounds import Bounds, bounds
 from sennit.simulate.cluster import Cluster
-from sennit.simulate.engine import Outcome, Simulation, Watch
+from sennit.simulate.engine import Simulation
+from sennit.simulate.outcome import Outcome, Watch
 from sennit.simulate.space_load import SpaceLoad
 from sennit.supernet.sync import Shared, Sync
 from sennit.supernet.sync_rule import SyncRule
