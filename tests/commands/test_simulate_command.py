@@ -82,6 +82,7 @@ def test_the_best_number_in_flight(call: Callable) -> None:
         ("--space cv.c3 --schedule best", "there are csp, naspipe, gpipe"),
         ("--space cv.c3 --schedule tap --sync csp", "tap runs under asp, not under --sync csp"),
         ("--space cv.c3 --schedule 1f1b --split", "take zero-bubble"),
+        ("--space cv.c3 --schedule gpipe --shared delayed:2", "belongs to --sync csp"),
         ("--space cv.c3 --schedule gpipe --chunks 2", "leave out --chunks"),
         ("--space cv.c3 --schedule gpipe --release layer", "knows stages only"),
         ("--space cv.c3 --warmup 2,1", "no warm-up to set"),

@@ -62,6 +62,10 @@ class SpaceRun:
             raise UserError(
                 f"--schedule {self.schedule} runs under {' or '.join(held.rules)}, not under --sync {self.sync}"
             )
+        if self.shared.kind == "delayed" and self.rule.kind != "csp":
+            raise UserError(
+                f"--shared delayed:{self.shared.lag} belongs to --sync csp, not to {self.sync or held.sync}"
+            )
         if self.split and held.split is False:
             raise UserError(f"--schedule {self.schedule} has whole backwards; leave out --split, or take zero-bubble")
         if self.space.chunks > 1 and not held.chunked:
