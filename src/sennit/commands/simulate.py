@@ -126,6 +126,7 @@ class Simulate:
         found = run.report(with_levers=not self.no_levers, watch=None if self.trace is None else spans.append)
         if self.trace is not None:
             asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace")}
             facts = {
                 **asked,
                 "release": space.release,
