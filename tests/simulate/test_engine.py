@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Task
 from sennit.simulate.bounds import bounds
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import CspSync, Shared
 from sennit.trace.span import Span
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A load given piece by piece."""
-
-    workers: int
-    micro_batches: int
-    stream: tuple[tuple[Piece, ...], ...]
-
-    def subnets(self) -> Iterator[Sequence[Piece]]:
-        return iter(self.stream)
+from tests.simulate.cases import Drawn, drawn
+from tests.simulate.rules import Fixed, violations
 
 
 def simulate(
@@ -101,76 +89,34 @@ def test_spans_say_what_came_last() -> None:
     assert came("0F1.0")[:4] == (last, last, "admitted", "") and came("0F1.0")[4] in by
 
 
-@st.composite
-def loads(draw: st.DrawFn) -> Fixed:
-    workers, m = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    runs, candidates = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    cost = st.floats(0.25, 4.0, width=16)
-    table = {
-        (r, c): Piece(
-            draw(st.integers(0, workers - 1)), tuple(f"{r}.{c}.{i}" for i in range(draw(st.integers(0, 2)))),
-            Cost(draw(cost), draw(cost), draw(cost), draw(cost)),
-        )
-        for r in range(runs) for c in range(candidates)
-    }  # fmt: skip
-    chosen = st.tuples(*[st.integers(0, candidates - 1) for _ in range(runs)])
-    stream = draw(st.lists(chosen, min_size=1, max_size=7))
-    return Fixed(workers, m, tuple(tuple(table[r, c] for r, c in enumerate(row)) for row in stream))
-
-
-@settings(max_examples=300, deadline=None)
-@given(loads(), st.integers(1, 5), st.booleans(), st.sampled_from(["strict", "delayed:2", "delayed:3", "frozen"]))
-def test_every_dependency_is_kept(load: Fixed, in_flight: int, split: bool, shared: str) -> None:
-    groups = [{group for piece in pieces for group in piece.groups} for pieces in load.stream]
-    always = sorted(set.intersection(*groups))
-    outcome, spans = simulate(load, in_flight, split, always, shared)
-    when = {task_of(span): (span.start, span.end) for span in spans}
-    by = {str(task): task for task in when}
-    assert len(when) == len(spans) == outcome.tasks
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(drawn())
+def test_every_rule_is_kept_and_no_order_beats_the_bound(case: Drawn) -> None:
+    outcome, spans = case.run()
+    assert violations(case.case, spans) == []
+    assert outcome.tasks == len(spans) and outcome.makespan == max(span.end for span in spans)
+    ends = {f"{s.run}{s.kind}{s.seq_id}.{s.micro_batch}": s.end for s in spans}
     for span in spans:
         assert span.left <= span.ready <= span.start
-        made = when[by[span.by]][1] if span.by else 0.0
-        assert span.left == made
-    last = "W" if split else "B"
-    wanted = {
-        Task(kind, y, j, r)  # type: ignore[arg-type]
-        for y, pieces in enumerate(load.stream) for r in range(len(pieces)) for j in range(load.micro_batches)
-        for kind in ("FIW" if split else "FB")
-    }  # fmt: skip
-    assert set(when) == wanted
-    ends: dict[int, float] = {}
-    for task, (begin, end) in when.items():
-        kind, y, j, r = task
-        piece = load.stream[y][r]
-        assert end - begin == pytest.approx(piece.cost["FBIW".index(kind)])
-        ends[y] = max(ends.get(y, 0.0), end)
-        if kind == "F":
-            assert not r or when[Task("F", y, j, r - 1)][1] <= begin
-            for group in piece.groups:
-                for x in writers_before(load, group, y, group in always, shared):
-                    at = [s for s, p in enumerate(load.stream[x]) if group in p.groups]
-                    for s in at:
-                        for i in range(load.micro_batches):
-                            assert when[Task(last, x, i, s)][1] <= begin  # type: ignore[arg-type]
-        elif kind == "W":
-            assert when[Task("I", y, j, r)][1] <= begin
-        elif r + 1 < len(load.stream[y]):
-            assert when[Task(kind, y, j, r + 1)][1] <= begin
-        else:
-            assert when[Task("F", y, j, r)][1] <= begin
-    for worker in range(load.workers):
-        mine = sorted((span.start, span.end) for span in spans if span.worker == worker)
-        assert all(a[1] <= b[0] for a, b in pairwise(mine))
-    for y in range(in_flight, len(load.stream)):
-        first = min(begin for (kind, z, _, r), (begin, _) in when.items() if z == y and kind == "F" and not r)
-        assert sum(ends[x] <= first for x in range(y)) >= y - in_flight + 1
-    bound = bounds(load, CspSync(always, Shared.parse(shared)), in_flight, split=split)
+        assert span.left == (ends[span.by] if span.by else 0.0)
+    setting = case.setting
+    bound = bounds(case.load, case.sync(), setting.in_flight, split=setting.split, cluster=case.cluster)
     assert bound.makespan <= outcome.makespan * (1 + 1e-9)
 
 
-def writers_before(load: Fixed, group: str, y: int, always: bool, shared: str) -> list[int]:
-    """Subnets whose gradients are in the version of a group that `y` must read."""
-    if always and shared == "frozen":
-        return []
-    lag = int(shared.partition(":")[2]) if always and shared.startswith("delayed") else 1
-    return [x for x in range(y - lag + 1) if any(group in piece.groups for piece in load.stream[x])]
+def test_recorded_durations_can_be_played() -> None:
+    """The same order of tasks on every worker, in the times that a run has taken."""
+    load = Fixed(2, 2, tuple((Piece(0, (name,), one()), Piece(1, ("b",), one())) for name in "xy"))
+    _, first = simulate(load, 2, split=False)
+    took = {task_of(span): span.end - span.start + 0.125 * i for i, span in enumerate(first)}
+
+    class Played(Simulation):
+        def seconds(self, task: Task) -> float:
+            return took[task]
+
+    spans: list[Span] = []
+    orders: list[CspOrder] = []
+    run = Played(load, orders, CspSync([], Shared("strict")), 2, watch=spans.append)
+    orders += [CspOrder(run.awaited) for _ in range(2)]
+    run.run()
+    assert {task_of(span): span.end - span.start for span in spans} == pytest.approx(took)

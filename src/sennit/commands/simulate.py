@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.table import Table
 from tyro.conf import arg
@@ -13,6 +14,9 @@ from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.errors import UserError
 from sennit.trace.span import Span
+
+if TYPE_CHECKING:
+    from sennit.simulate.cluster import Cluster
 
 HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
 bound that no order can beat, what binds, and what each lever would bring. Needs no torch and no GPU.
@@ -43,7 +47,11 @@ class Simulate:
     """When a new version is there: with the layer's own gradients, or with the whole stage's."""
     chunks: Annotated[int, arg(metavar="V")] = 1
     """Stretches of the network per worker, in turn."""
-    in_flight: Annotated[str, arg(metavar="I|best", help_behavior_hint="(default: the schedule's)")] = ""
+    sizes: Annotated[str, arg(metavar="N,N,...", help_behavior_hint="(default: even)")] = ""
+    """Layers of each stretch, in program order."""
+    joined: Annotated[int, arg(metavar="N")] = 1
+    """By layer: so many neighbours run, and release their versions, in one piece."""
+    in_flight: Annotated[str, arg(metavar="I|best", help_behavior_hint="(default: csp best, else the schedule's)")] = ""
     """Most subnets that are unfinished at once; best: found by trying."""
     sampler: Literal["uniform", "fair"] = "uniform"
     """fair: every round of n subnets uses each of the n candidates of a block once."""
@@ -51,6 +59,22 @@ class Simulate:
     """none: conflicts come from choices alone. Else all subnets share the first and the last block, in that way."""
     subnets: Annotated[int, arg(metavar="S")] = 160
     """Length of the stream."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of the draws."""
+    cluster: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """TOML: links, memory, swaps, host time. A second is the forward of a whole batch through one worker's layers."""
+    bandwidth: Annotated[float, arg(metavar="BYTES/S", help_behavior_hint="(default: no limit)")] = 0.0
+    """Instead of --cluster: the same duplex link between all workers."""
+    latency: Annotated[float, arg(metavar="S")] = 0.0
+    """Of that link."""
+    memory: Annotated[float, arg(metavar="BYTES", help_behavior_hint="(default: no limit)")] = 0.0
+    """Instead of --cluster: of each worker, for activations."""
+    out_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
+    """Of the output of one layer for a whole batch."""
+    held_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
+    """That one layer keeps of a whole batch from forward to backward."""
+    swap_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
+    """Of one layer's weights, if they come from the host for every subnet (needs [swap] in the cluster)."""
     no_levers: Annotated[bool, arg(help_behavior_hint="")] = False
     """Do not try what changes would bring, which takes a simulation each."""
     trace: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
@@ -78,7 +102,13 @@ class Simulate:
             sampler=self.sampler,
             pinned=self.shared != "none",
             chunks=self.chunks,
+            sizes=_numbers("--sizes", self.sizes),
+            joined=self.joined,
+            seed=self.seed,
             release=self.release or policy(self.schedule).release,
+            out_bytes=self.out_bytes,
+            held_bytes=self.held_bytes,
+            swap_bytes=self.swap_bytes,
         )
         run = SpaceRun(
             space=space,
@@ -87,14 +117,16 @@ class Simulate:
             in_flight=0 if self.in_flight in ("", "best") else _number("--in-flight", self.in_flight),
             split=self.split,
             shared=Shared("strict") if self.shared == "none" else Shared.parse(self.shared),
-            warmup=tuple(_number("--warmup", n) for n in self.warmup.split(",")) if self.warmup else None,
+            cluster=self.described_cluster(),
+            warmup=_numbers("--warmup", self.warmup) or None,
         )
-        if self.in_flight == "best":
+        if self.in_flight == "best" or (not self.in_flight and self.schedule == "csp"):
             run = run.with_best_in_flight()
         spans: list[Span] = []
         found = run.report(with_levers=not self.no_levers, watch=None if self.trace is None else spans.append)
         if self.trace is not None:
-            asked = {name: value for name, value in asdict(self).items() if name not in ("json", "no_levers", "trace")}
+            asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace")}
             facts = {
                 **asked,
                 "release": space.release,
@@ -107,14 +139,33 @@ class Simulate:
         for lever in found["levers"]:
             table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}")
         shown = [] if self.no_levers else [table]
+        verb = "binds" if found["binds"] == "memory" else "bind"
         out.result(
             found,
             f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
             "workers",
-            f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} bind",
+            f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} {verb}",
             *shown,
         )
         return 0
+
+    def described_cluster(self) -> Cluster | None:
+        """What the options say of links and memory; None if nothing.
+
+        Raises:
+            UserError: a file and single options.
+        """
+        from sennit.simulate.cluster import Cluster, Link, read_cluster
+
+        given = self.bandwidth or self.latency or self.memory
+        if self.cluster is not None:
+            if given:
+                raise UserError("--cluster describes links and memory; leave out --bandwidth, --latency and --memory")
+            return read_cluster(self.cluster)
+        if not given and not self.held_bytes:
+            return None
+        link = Link(bandwidth=self.bandwidth or math.inf, latency=self.latency)
+        return Cluster(links=(link,), memory_bytes=self.memory or None)
 
 
 def _number(option: str, text: str) -> int:
@@ -126,3 +177,8 @@ def _number(option: str, text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise UserError(f"{option} must be at least 1, got {text}")
     return int(text)
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    """Numbers with commas between; none for an empty text."""
+    return tuple(_number(option, part) for part in text.split(",")) if text else ()

@@ -1,9 +1,10 @@
 """Chimera (Li and Hoefler 2021): two pipelines in opposite directions, so that each fills the other's bubbles.
 
     4 workers, 4 micro-batches: 0 and 2 go down (stage s on worker s), 1 and 3 go up (stage s on worker 3 - s)
-    worker 0  0F0  .  0F2 3F1 3B1 3F3 3B3 0B0  .  0B2
+    worker 0  0F0 0F2  .  3F1 3B1 3F3 3B3 0B0  .  0B2
     worker 1   .  1F0 2F1 1F2 2F3 2B1 1B0 2B3 1B2  .
-    worker 2   .  2F1 ...
+    worker 2   .  1F1 2F0 1F3 2F2 2B0 1B1 2B2 1B3  .
+    worker 3  0F1 0F3  .  3F0 3B0 3F2 3B2 0B1  .  0B3
 
 Every worker has two stages, and every stage two workers: their gradients are added as those of any two micro-batches
 are. The order is that of section 3.1: in slots of one forward or one backward, micro-batch i of a direction enters at

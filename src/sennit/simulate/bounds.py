@@ -1,57 +1,64 @@
 """Lower bounds: how short the makespan of a load could be under any order, and what binds.
 
     dependencies   every run has a worker of its own: only values, gradients and versions are waited for
-    devices        every dependency is there at once: each worker does its work, after the shortest way to its first
-                   task and before the shortest way from its last one
+    devices        every worker does its work, after the shortest way to its first task and before the shortest way
+                   from its last one
+    links          every channel carries what it must, likewise
+    memory         activations x the time for which each must be held fit under each worker's limit:
+                       head + sum of bytes x round trip / limit + tail
+    together       each worker, and each channel, is one machine whose jobs have the heads and tails that dependencies
+                   give them (`one_machine`). Never below the first three
 
-Dependencies are followed at the granularity of runs (a layer, if every layer is a run), for the first and for the last
-micro-batch of a subnet on a run; in between the run's worker needs its time for all of them:
-
-    first(r) = max(open(r), first(r - 1)) + f        open: all groups of r are in the version that y reads
-    last(r)  = max(last(r - 1) + f, first(r) + (M - 1) f)
-
-and the same backwards. Both hold for every order, so the larger one bounds the makespan.
+Each holds for every order with as many subnets in flight, so the largest bounds the makespan; the largest of the first
+four says what binds. Where dependencies bind, more workers bring nothing; other micro-batches, a fair sampler or finer
+runs do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sennit.simulate.load import Load, Piece
+from sennit.simulate.channels import key_of
+from sennit.simulate.cluster import Cluster
+from sennit.simulate.load import Load
+from sennit.simulate.one_machine import Job, one_machine
+from sennit.simulate.paths import Way, channels_of, round_trip, ways
 from sennit.supernet.sync import Sync
 
-Binding = Literal["dependencies", "devices"]
-
-Released = dict[str, dict[int, float]]
-"""Group to version to when it is there."""
+Binding = Literal["dependencies", "devices", "links", "memory"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bounds:
     """Seconds below which no order can go.
 
     Attributes:
-        dependencies: unlimited workers.
-        devices: the given workers, no dependencies but the way in and out.
-        work: of all tasks together.
+        dependencies, devices, links, memory, together: see the module.
+        work: device time of all tasks.
         workers: how many.
     """
 
     dependencies: float
     devices: float
+    links: float
+    memory: float
+    together: float
     work: float
     workers: int
 
     @property
     def makespan(self) -> float:
-        return max(self.dependencies, self.devices)
+        return max(self.dependencies, self.devices, self.links, self.memory, self.together)
 
     @property
     def binds(self) -> Binding:
-        return "dependencies" if self.dependencies > self.devices else "devices"
+        held: dict[Binding, float] = {
+            "devices": self.devices, "dependencies": self.dependencies, "links": self.links, "memory": self.memory,
+        }  # fmt: skip
+        return max(held, key=lambda name: held[name])
 
     @property
     def bubble(self) -> float:
@@ -59,81 +66,80 @@ class Bounds:
         return max(0.0, 1.0 - self.work / (self.workers * self.makespan))
 
 
-def bounds(load: Load, sync: Sync, in_flight: float = math.inf, *, split: bool = False) -> Bounds:
+def bounds(
+    load: Load, sync: Sync, in_flight: float = math.inf, *, split: bool = False, cluster: Cluster | None = None
+) -> Bounds:
     """Bounds for a load.
 
     Args:
         sync: which versions are read; a fresh one.
-        in_flight: most unfinished subnets.
+        in_flight: from the lowest unfinished subnet on, so many may be in flight.
         split: backward as I and W.
+        cluster: links, memory and host.
     """
-    m = load.micro_batches
-    work = [0.0] * load.workers
-    head = [math.inf] * load.workers
-    tail = [math.inf] * load.workers
-    released: Released = {}
-    """When each version of a group that is still read is there at the earliest."""
-    ends: list[float] = []
-    for y, pieces in enumerate(load.subnets()):
-        _count(pieces, m, split, work, head, tail)
-        sync.observe(y, [group for piece in pieces for group in piece.groups])
-        admitted = 0.0 if y < in_flight else sorted(ends)[y - int(in_flight)]
-        ends.append(_subnet(y, pieces, m, split, sync, released, admitted))
-        sync.forget(y)
-    busiest = max(h + w + t for h, w, t in zip(head, work, tail, strict=True) if w)
-    return Bounds(max(ends), busiest, sum(work), load.workers)
+    cluster = cluster or Cluster()
+    found = ways(load, sync, in_flight, split=split, cluster=cluster)
+    jobs = [list(_jobs(found, worker, split)) for worker in range(load.workers)]
+    messages = list(_messages(found, cluster).values())
+    tasks = load.micro_batches * (3 if split else 2) * sum(len(way.pieces) for way in found)
+    return Bounds(
+        dependencies=max(way.end for way in found),
+        devices=max(map(_loose, jobs)),
+        links=max(map(_loose, messages), default=0.0),
+        memory=max(_memory(found, worker, limit) for worker, limit in enumerate(cluster.limits(load.workers))),
+        together=max(map(one_machine, [*jobs, *messages])),
+        work=sum(work for mine in jobs for _, work, _ in mine) - tasks * cluster.host_s,
+        workers=load.workers,
+    )
 
 
-def _count(
-    pieces: Sequence[Piece], m: int, split: bool, work: list[float], head: list[float], tail: list[float]
-) -> None:
-    """Add up the work of each worker; find the shortest ways to it and from it."""
-    before = after = 0.0
-    for piece in pieces:
-        cost, k = piece.cost, piece.worker
-        backward = cost.input + cost.weight if split else cost.whole
-        work[k] += m * (cost.forward + backward)
-        head[k] = min(head[k], before)
-        tail[k] = min(tail[k], 0.0 if split else after)  # a W may come last, and nothing follows it
-        before += cost.forward
-        after += cost.whole
+def _loose(jobs: Sequence[Job]) -> float:
+    """All jobs in a row between the shortest head and the shortest tail."""
+    if not jobs:
+        return 0.0
+    return min(head for head, _, _ in jobs) + sum(work for _, work, _ in jobs) + min(tail for _, _, tail in jobs)
 
 
-def _subnet(
-    y: int,
-    pieces: Sequence[Piece],
-    m: int,
-    split: bool,
-    sync: Sync,
-    released: dict[str, dict[int, float]],
-    admitted: float,
-) -> float:
-    """Earliest end of a subnet; notes when its versions are there."""
-    first = last = admitted
-    for piece in pieces:
-        begin = max([first, *(_opens(released.get(group, {}), sync.reads(group, y)) for group in piece.groups)])
-        f = piece.cost.forward
-        first, last = begin + f, max(last + f, begin + m * f)
-    end = 0.0
-    for piece in reversed(pieces):
-        cost = piece.cost
-        b = cost.input if split else cost.whole
-        begin = first
-        first, last = begin + b, max(last + b, begin + m * b)
-        done = max(last + cost.weight, begin + m * (b + cost.weight)) if split else last
-        for group in piece.groups:
-            released.setdefault(group, {})[y] = done
-        end = max(end, done)
-    return end
+def _jobs(found: Sequence[Way], worker: int, split: bool) -> Iterator[Job]:
+    """A worker's jobs: all micro-batches of a kind on a run are one."""
+    for way in found:
+        for r, counts in enumerate(way.counts):
+            if count := counts.get(worker, 0):
+                yield way.begins[r], count * way.forward[r], way.after_forward[r]
+                yield way.returns[r], count * way.backward[r], way.after_backward[r]
+                if split:
+                    yield way.returns[r] + way.backward[r], count * way.weight[r], way.after_weight[r]
 
 
-def _opens(released: dict[int, float], version: int) -> float:
-    """When a version is there; earlier ones are not asked for again. A version holds all earlier gradients."""
-    opens = 0.0
-    for x in [x for x in released if x <= version]:
-        opens = max(opens, released[x])
-        if x < version:
-            del released[x]
-    if version in released:
-        released[version] = opens
-    return opens
+def _messages(found: Sequence[Way], cluster: Cluster) -> dict[object, list[Job]]:
+    """Channel to its jobs: values, and gradients on the way back."""
+    held: dict[object, list[Job]] = {}
+    if not cluster.links:
+        return held
+    for way in found:
+        for r in range(len(way.pieces) - 1):
+            size = way.pieces[r].out_bytes
+            for a, b, count in channels_of(way, r):
+                there, back = cluster.links[cluster.link(a, b)], cluster.links[cluster.link(b, a)]
+                seconds = size / there.bandwidth
+                tail = there.latency + way.forward[r + 1] + way.after_forward[r + 1]
+                jobs = held.setdefault(key_of(cluster, a, b), [])
+                jobs.append((way.begins[r] + way.forward[r], count * seconds, tail))
+                seconds = size / back.bandwidth
+                tail = back.latency + way.backward[r] + way.after_backward[r]
+                jobs = held.setdefault(key_of(cluster, b, a), [])
+                jobs.append((way.returns[r + 1] + way.backward[r + 1], count * seconds, tail))
+    return held
+
+
+def _memory(found: Sequence[Way], worker: int, limit: float) -> float:
+    if limit == math.inf:
+        return 0.0
+    area, head, tail = 0.0, math.inf, math.inf
+    for way in found:
+        for r, counts in enumerate(way.counts):
+            size = way.pieces[r].held_bytes
+            if size and worker in counts:
+                area += counts[worker] * size * round_trip(way, r)
+                head, tail = min(head, way.begins[r]), min(tail, way.after_weight[r])
+    return head + area / limit + tail if area else 0.0

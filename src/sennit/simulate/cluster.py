@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from sennit.errors import RecipeError, UserError
 from sennit.strict import convert_strictly
@@ -140,4 +140,9 @@ def read_cluster(path: Path) -> Cluster:
         plain = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the cluster {path}: {error}") from error
-    return convert_strictly(Cluster, plain, str(path))
+    listed = plain.pop("links", [])
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in cast("list[Any]", listed)):
+        raise RecipeError(f"{path}: links must be tables, each under [[links]]; got {listed!r:.80}")
+    entries = cast("list[dict[str, Any]]", listed)
+    links = [convert_strictly(Link, entry, f"{path}, link {i + 1}") for i, entry in enumerate(entries)]
+    return replace(convert_strictly(Cluster, plain, str(path)), links=tuple(links))

@@ -34,6 +34,27 @@ Place = Callable[[int, int, int], int]
 """Subnet, micro-batch and stage to the worker."""
 
 
+def even_sizes(blocks: int, workers: int, chunks: int) -> tuple[int, ...]:
+    """Layers of each stage, as even as they can be, first for the workers and then for the stages.
+
+        48 layers, 8 workers, 4 chunks     1 2 1 2 ... | 2 1 2 1 ... | 1 2 1 2 ... | 2 1 2 1 ...
+
+    Cut into 32 like stages, every second worker would have twice the work of its neighbour.
+    """
+    n = workers * chunks
+    sizes = [-(-(s + 1) * blocks // n) + (-s * blocks // n) for s in range(n)]
+    totals = [sum(sizes[k::workers]) for k in range(workers)]
+    if max(totals) - min(totals) <= 1:
+        return tuple(sizes)
+    totals = [(k + 1) * blocks // workers - k * blocks // workers for k in range(workers)]
+
+    def before(chunk: int, k: int) -> int:
+        """Layers of a worker before a chunk; every second worker is half a layer ahead."""
+        return (2 * chunk * totals[k] // chunks + k % 2) // 2
+
+    return tuple(before(chunk + 1, k) - before(chunk, k) for chunk in range(chunks) for k in range(workers))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpaceLoad:
     """A stream of subnets of such a space.
@@ -77,6 +98,9 @@ class SpaceLoad:
         for name in ("blocks", "candidates", "workers", "micro_batches", "subnets_wanted", "chunks", "joined"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("out_bytes", "held_bytes", "swap_bytes"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be at least 0, got {getattr(self, name):g}")
         if not self.sizes and self.workers * self.chunks > self.blocks:
             raise UserError(
                 f"{self.workers} workers x {self.chunks} chunks need as many layers, the space has {self.blocks}; use "
@@ -88,10 +112,7 @@ class SpaceLoad:
     @cached_property
     def stages(self) -> list[list[int]]:
         """Layers of each stage."""
-        sizes = self.sizes
-        if not sizes:
-            n = self.workers * self.chunks
-            sizes = [-(-(s + 1) * self.blocks // n) + (-s * self.blocks // n) for s in range(n)]
+        sizes = self.sizes or even_sizes(self.blocks, self.workers, self.chunks)
         ends = [sum(sizes[: s + 1]) for s in range(len(sizes))]
         return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 

@@ -1,0 +1,72 @@
+"""The shortest makespan of a tiny case, by trying every order of its tasks; knows nothing of engine and bounds."""
+
+from __future__ import annotations
+
+import math
+
+from tests.simulate.rules import Case, Key
+
+Waits = dict[Key, dict[Key, float]]
+"""Task to what it waits for, and the time on the way."""
+
+
+def waits(case: Case) -> Waits:
+    """From the meaning of the rules, not from the engine."""
+    found: Waits = {}
+    last = case.last
+    for y, pieces in enumerate(case.load.stream):
+        for r in range(len(pieces)):
+            for j in range(case.load.micro_batches):
+                forward: dict[Key, float] = {}
+                if r:
+                    forward["F", y, j, r - 1] = _travel(case, ("F", y, j, r - 1), ("F", y, j, r), y, r - 1)
+                else:
+                    for x in range(y - case.in_flight + 1):
+                        forward |= _all(case, x, range(len(case.load.stream[x])))
+                for group in pieces[r].groups:
+                    for x in case.included(y, group):
+                        forward |= _all(case, x, [s for z, s in case.holders[group] if z == x])
+                found["F", y, j, r] = forward
+                back = "I" if case.split else "B"
+                found[back, y, j, r] = {("F", y, j, r): 0.0}
+                if r + 1 < len(pieces):
+                    found[back, y, j, r][back, y, j, r + 1] = _travel(case, (back, y, j, r + 1), (back, y, j, r), y, r)
+                if case.split:
+                    found[last, y, j, r] = {("I", y, j, r): 0.0}
+    return found
+
+
+def _all(case: Case, x: int, runs: object) -> dict[Key, float]:
+    return {(case.last, x, j, r): 0.0 for r in runs for j in range(case.load.micro_batches)}  # type: ignore[attr-defined]
+
+
+def _travel(case: Case, a: Key, b: Key, y: int, r: int) -> float:
+    return case.cluster.seconds(case.worker(a), case.worker(b), case.load.stream[y][r].out_bytes)
+
+
+def shortest(case: Case) -> float:
+    """Over all orders in which tasks can be put one after another, each as early as it can (messages on free channels).
+
+    Some schedule without needless waiting is optimal, and each comes from such an order.
+    """
+    held = waits(case)
+    cost = {key: case.piece(key).cost["FBIW".index(key[0])] + case.cluster.host_s for key in held}
+    best = math.inf
+
+    def place(ends: dict[Key, float], free: dict[int, float], longest: float) -> None:
+        nonlocal best
+        if longest >= best:
+            return
+        if len(ends) == len(held):
+            best = longest
+            return
+        for key, before in held.items():
+            if key in ends or not before.keys() <= ends.keys():
+                continue
+            worker = case.worker(key)
+            start = max([free.get(worker, 0.0), *(ends[k] + travel for k, travel in before.items())])
+            end = start + cost[key]
+            place({**ends, key: end}, {**free, worker: end}, max(longest, end))
+
+    place({}, {}, 0.0)
+    return best

@@ -1,0 +1,163 @@
+"""Simulations that each break one rule, to see that the checker notices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sennit.schedule.order import Task
+from sennit.simulate.engine import Simulation
+from sennit.simulate.flight import Came
+from sennit.simulate.load import Piece
+
+
+class ForwardsWaitForNoValue(Simulation):
+    def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
+        super().take_in(y, pieces)
+        for r in range(1, len(pieces)):
+            for j in range(self.m):
+                self.come(Task("F", y, j, r), Came(self.now, "value", "", None))
+
+    def hand_over(self, task: Task, made_on: int, size: float, cause: Any) -> None:
+        if task.kind != "F":
+            super().hand_over(task, made_on, size, cause)
+
+
+class BackwardsWaitForNoLoss(Simulation):
+    def enter(self, task: Task, came: Came) -> None:
+        super().enter(task, came)
+        if task.kind == "F" and task.run + 1 == len(self.flights[task.seq_id].pieces):
+            super().enter(task._replace(kind="I" if self.split else "B"), came)
+
+    def ready(self, task: Task, cause: Any, of: str = "") -> None:
+        if of != "loss":
+            super().ready(task, cause, of)
+
+
+class BackwardsWaitForNoGradient(Simulation):
+    def ready(self, task: Task, cause: Any, of: str = "") -> None:
+        super().ready(task, cause, of)
+        if of == "loss":
+            for r in range(task.run):
+                self.enter(task._replace(run=r), Came(self.now, "gradient", "", None))
+
+    def hand_over(self, task: Task, made_on: int, size: float, cause: Any) -> None:
+        if task.kind == "F":
+            super().hand_over(task, made_on, size, cause)
+
+
+class WeightsWaitForNoInput(Simulation):
+    def enter(self, task: Task, came: Came) -> None:
+        super().enter(task, came)
+        if task.kind == "F" and self.split:
+            super().enter(task._replace(kind="W"), came)
+
+    def ready(self, task: Task, cause: Any, of: str = "") -> None:
+        if cause != "weight":
+            super().ready(task, cause, of)
+
+
+class ForwardsWaitForNoVersion(Simulation):
+    def come(self, task: Task, came: Came) -> None:
+        self.gate(task, came)
+
+
+class VersionsComeWithTheFirstGradient(Simulation):
+    def done(self, task: Task, worker: int) -> None:
+        flight = self.flights[task.seq_id]
+        if task.kind in "BW" and not (task.kind == "B" and self.split) and flight.left[task.run] == self.m:
+            for group in flight.pieces[task.run].groups:
+                self.publish(group, task.seq_id)
+        super().done(task, worker)
+
+
+class VersionsOvertake(Simulation):
+    """A subnet's version is there although an earlier writer has not stepped."""
+
+    def release(self, flight: Any, y: int, r: int) -> None:
+        for group in flight.pieces[r].groups:
+            if self.writers[group].get(y) == 1:
+                self.publish(group, y)
+        super().release(flight, y, r)
+
+
+class VersionsComeWithTheFirstOfTwoRuns(Simulation):
+    """A group that stands in several runs has stepped with one of them."""
+
+    def release(self, flight: Any, y: int, r: int) -> None:
+        for group in flight.pieces[r].groups:
+            if all(x >= y for x in self.writers[group]):
+                self.publish(group, y)
+        super().release(flight, y, r)
+
+
+class OneMoreInFlight(Simulation):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.in_flight += 1
+
+
+class TwoTasksAtOnce(Simulation):
+    def later(self, at: float, worker: int, what: Any) -> None:
+        super().later(at, worker, what)
+        if worker >= 0 and (task := self.orders[worker].pop()) is not None:
+            super().later(self.now + self.host_s + self.seconds(task), worker, task)
+
+
+class TasksTakeNoHostTime(Simulation):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.host_s = 0.0
+
+
+class MessagesTakeNoTime(Simulation):
+    def hand_over(self, task: Task, made_on: int, size: float, cause: Any) -> None:
+        self.come(task, Came(self.now, cause, "", self.last))
+
+
+class ChannelsCarryAllAtOnce(Simulation):
+    def hand_over(self, task: Task, made_on: int, size: float, cause: Any) -> None:
+        if self.channels is not None:
+            self.channels.free.clear()
+        super().hand_over(task, made_on, size, cause)
+
+
+class MemoryHasNoLimit(Simulation):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        if self.memory is not None:
+            self.memory.limits = [math.inf] * len(self.memory.limits)
+
+
+class LayersAreThereAtOnce(Simulation):
+    def fetch(self, flight: Any, y: int, r: int) -> None:
+        pass
+
+
+class SomebodyElseRunsIt(Simulation):
+    def enter(self, task: Task, came: Came) -> None:
+        self.orders = self.orders[::-1]
+        super().enter(task, came)
+        self.orders = self.orders[::-1]
+        self.woken.update(range(len(self.orders)))
+
+
+MUTANTS: dict[type[Simulation], str] = {
+    ForwardsWaitForNoValue: "value",
+    BackwardsWaitForNoLoss: "loss",
+    BackwardsWaitForNoGradient: "gradient",
+    WeightsWaitForNoInput: "weight",
+    ForwardsWaitForNoVersion: "version",
+    VersionsComeWithTheFirstGradient: "version",
+    VersionsComeWithTheFirstOfTwoRuns: "version",
+    OneMoreInFlight: "in flight",
+    TwoTasksAtOnce: "alone",
+    TasksTakeNoHostTime: "duration",
+    MessagesTakeNoTime: "value",
+    ChannelsCarryAllAtOnce: "channel",
+    MemoryHasNoLimit: "memory",
+    LayersAreThereAtOnce: "swap",
+    SomebodyElseRunsIt: "once",
+}
+"""Mutant to the rule that it breaks; `VersionsOvertake` shows in one case in thousands, so it has its own."""
