@@ -117,6 +117,9 @@ def test_pointing_at_a_task_tells_its_maker_and_its_dependents(browser: Browser,
     assert "Last to come: gradient loss made by 1F0.0 on worker 1" in told(tab)
     assert "Waited for by: 0B0.0 (worker 0, gradient)." in told(tab)
     tab.mouse("mouseMoved", *place(tab, 0, 30.0))
+    assert told(tab).startswith("0B0.0"), "a gap is told by the task that ended it"
+    assert "Its worker was idle for 20 s before." in told(tab)
+    tab.mouse("mouseMoved", *place(tab, 1, 50.0))
     assert told(tab).startswith("Point at a task")
 
 

@@ -53,6 +53,15 @@ def test_a_maker_that_was_at_work_is_the_end_of_the_way() -> None:
     assert words(long)[1, 11.0] == "waited for the gradient from 2F9.0 on worker 2", "which ran all the while"
 
 
+def test_a_trace_that_goes_round_in_a_circle_ends() -> None:
+    circle = [
+        Span(0, "F", 0, 0, 0, 5.0, 6.0, 5.0, 5.0, "value", "", "1F0.0"),
+        Span(1, "F", 0, 0, 1, 4.0, 6.0, 4.0, 4.0, "value", "", "0F0.0"),
+        Span(2, "F", 0, 0, 2, 0.0, 1.0),
+    ]
+    assert words(circle)[1, 0.0] == "before its first task: waited for the output of 0F0.0 on worker 0"
+
+
 def test_a_worker_without_a_task_and_one_that_was_late() -> None:
     late = [Span(0, "F", 0, 0, 0, 0.0, 1.0), Span(0, "B", 0, 0, 0, 3.0, 4.0, 1.0, 1.0, "gradient", "loss", "0F0.0")]
     assert words(late) == {(0, 1.0): "nothing was missing: the loss from 0F0.0 on worker 0 was there"}

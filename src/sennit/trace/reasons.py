@@ -57,6 +57,8 @@ class Reasons:
             waited = maker.start - max(self.free[maker], begins)
             if 2 * waited <= maker.start - begins:  # it was running already, or its worker ran others first
                 break
+            if maker.start >= span.start:  # no cause comes later than what it causes: a file that was not written by us
+                break
             span = maker
         return span
 
