@@ -147,6 +147,16 @@ def test_the_idle_list_and_the_address_lead_to_tasks(browser: Browser, small: Pa
     assert told(tab).startswith("0B0.0: backward")
 
 
+def test_bubble_by_what_all_waited_for_in_the_end(browser: Browser, small: Path) -> None:
+    tab = browser.open(small, 1400, 900)
+    near = tab.value("document.getElementById('bubble-note').textContent")
+    choose = "(s) => { s.value = 'end'; s.dispatchEvent(new Event('change')); }"
+    tab.value(f"({choose})(document.getElementById('bubble-view'))")
+    end = tab.value("document.getElementById('bubble-note').textContent")
+    assert "gradient 15 %" in near and "gradient 15 %" in end, "18 of 120; its maker was running already"
+    assert tab.value("document.querySelectorAll('#bubble-bars .track').length") == 2
+
+
 def test_a_layer_can_be_chosen(browser: Browser, small: Path) -> None:
     tab = browser.open(small, 1400, 900)
     rows = "document.getElementById('access-table').dataset.rows"
