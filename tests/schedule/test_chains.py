@@ -70,8 +70,7 @@ def test_only_subnets_in_flight_are_kept() -> None:
     chains = Chains(1)
     for y in range(100):
         chains.admit(y, [Link(1.0, 1.0, 1.0, 1.0, 1.0, ["a"], [y - 1])])
-        if y >= 3:
-            chains.finish(y - 3)
+        chains.forget(y - 2)
     assert sorted(chains.held) == [97, 98, 99]
 
 
