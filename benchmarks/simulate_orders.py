@@ -91,9 +91,9 @@ class LookAhead(Simulation):
             yield self.known.pop(0)
 
     def finish(self, y: int) -> None:
-        assert self.told is not None
-        self.told.finish(y)
         super().finish(y)
+        assert self.told is not None
+        self.told.forget(self.lowest())
 
 
 def simulate(run: SpaceRun, *, earliest: bool = False, ahead: int = 0) -> float:

@@ -48,6 +48,13 @@ def test_every_schedule(call: Callable, schedule: str) -> None:
     assert held["makespan"] >= max(held["bounds"].values())
 
 
+def test_a_space_of_any_size(call: Callable) -> None:
+    held = call(
+        "simulate", *"--space 64x1 --workers 64 --schedule 1f1b --sync bulk:1 -M 64 --subnets 1 --json".split()
+    ).json
+    assert held["tasks"] == 2 * 64 * 64 and held["bubble"] == pytest.approx(63 / 127)
+
+
 def test_links_and_memory_bind(call: Callable, tmp_path: Path) -> None:
     words = "simulate --space cv.c3 --workers 4 -M 4 --schedule pipedream --subnets 10 --no-levers --json".split()
     free = call(*words).json
@@ -76,6 +83,7 @@ def test_the_best_number_in_flight(call: Callable) -> None:
     ("words", "said"),
     [
         ("--space nlp.c9", "none of nlp.c0"),
+        ("--space 0x4", "such as 64x24"),
         ("--space cv.c3 --workers 8 --chunks 5", "at most 4 chunks"),
         ("--space cv.c3 --workers 0", "workers must be at least 1"),
         ("--space cv.c3 --in-flight -1", "--in-flight must be at least 1"),

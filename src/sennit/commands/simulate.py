@@ -29,7 +29,8 @@ class Simulate:
     """Options of `sennit simulate`."""
 
     space: Annotated[str, arg(metavar="NAME")]
-    """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone."""
+    """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone; or blocks x
+    candidates, such as 64x24."""
     workers: Annotated[int, arg(metavar="N")] = 8
     """Workers."""
     schedule: Annotated[str, arg(metavar="NAME")] = "csp"
@@ -85,14 +86,12 @@ class Simulate:
     def run(self, out: Output) -> int:
         """Simulate and show."""
         from sennit.schedule.policy import policy
-        from sennit.simulate.space_load import SIZES, SpaceLoad
+        from sennit.simulate.space_load import SpaceLoad, space_size
         from sennit.simulate.space_run import SpaceRun
         from sennit.simulate.spans import write_spans
         from sennit.supernet.sync import Shared
 
-        if self.space not in SIZES:
-            raise UserError(f"--space {self.space!r} is none of {', '.join(SIZES)}")
-        blocks, candidates = SIZES[self.space]
+        blocks, candidates = space_size(self.space)
         space = SpaceLoad(
             blocks=blocks,
             candidates=candidates,

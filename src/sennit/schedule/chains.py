@@ -23,7 +23,7 @@ class Link:
 
     Attributes:
         forward, backward, weight: of one micro-batch, in any unit; `backward` is I if backwards are split, else B.
-        forward_stretch, backward_stretch: the same, for all neighbouring runs on the same worker together.
+        forward_stretch, backward_stretch: forward, and backward + weight, of all neighbouring runs on the same worker.
         groups: that it reads and writes.
         reads: for each of them the version.
     """
@@ -81,9 +81,10 @@ class Chains:
                     known.add(v)
                     heappush(dirty, -v)
 
-    def finish(self, seq_id: int) -> None:
-        """A subnet has ended."""
-        del self.held[seq_id]
+    def forget(self, below: int) -> None:
+        """All subnets below one have ended. (Not each as it ends: a worker knows the lowest unfinished one alone.)"""
+        while self.held and (first := next(iter(self.held))) < below:
+            del self.held[first]
 
     def _renew(self, chain: Chain) -> list[int]:
         """Work out a subnet's chains again.

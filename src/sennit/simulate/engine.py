@@ -221,7 +221,7 @@ class Simulation:
         del self.flights[y]
         self.sync.forget(y)
         if self.chains is not None:
-            self.chains.finish(y)
+            self.chains.forget(self.lowest())
         self.admit()
 
     def publish(self, group: str, version: int) -> None:

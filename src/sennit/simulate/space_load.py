@@ -30,6 +30,21 @@ SIZES: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 """Name to choice blocks and candidates per block (NASPipe, Table 1)."""
 
+
+def space_size(name: str) -> tuple[int, int]:
+    """Blocks and candidates per block of a space by its name, or of `64x24`.
+
+    Raises:
+        UserError: neither.
+    """
+    if name in SIZES:
+        return SIZES[name]
+    blocks, _, candidates = name.partition("x")
+    if blocks.isdecimal() and candidates.isdecimal() and int(blocks) and int(candidates):
+        return int(blocks), int(candidates)
+    raise UserError(f"--space {name!r} is none of {', '.join(SIZES)}, nor blocks x candidates such as 64x24")
+
+
 Place = Callable[[int, int, int], int]
 """Subnet, micro-batch and stage to the worker."""
 
