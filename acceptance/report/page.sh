@@ -16,7 +16,8 @@ fi
 rm -rf "$out/digits"
 "$PY" -m sennit train recipes/digits.toml --workers 2 --steps 240 --out "$out/digits" >&2
 "$PY" -m sennit report "$out/digits" --html "$out/digits.html" >&2
-"$PY" acceptance/report/simulated.py "$out/simulated.jsonl"
+"$PY" -m sennit simulate --space 64x72 --workers 64 -M 8 --subnets 100 --in-flight 16 --no-levers \
+    --trace "$out/simulated.jsonl" >&2
 "$PY" -m sennit report "$out/simulated.jsonl" --html "$out/simulated.html" >&2
 PYTHONPATH=. "$PY" acceptance/report/shots.py "$out" "$out/digits.html" "$out/simulated.html" > "$out/pages.jsonl"
 

@@ -11,12 +11,14 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from sennit.errors import UserError
+from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order
 from sennit.schedule.policy import MODULES, Policy, policy
 from sennit.schedule.setting import Setting
 from sennit.simulate.cluster import Cluster, Link, Medium
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import Shared, Sync
 from sennit.supernet.sync_rule import SyncRule
 from sennit.trace.span import Span
@@ -71,11 +73,12 @@ class Drawn:
         spans: list[Span] = []
         orders: list[Order] = []
         held, setting = self.policy, self.setting
+        chains = Chains(self.load.micro_batches) if held.chained else None
         run = kind(
             self.load, orders, self.sync(), setting.in_flight, split=setting.split, cluster=self.cluster,
-            watch=spans.append,
+            chains=chains, watch=spans.append,
         )  # fmt: skip
-        setting = replace(setting, awaited=run.awaited)
+        setting = replace(setting, awaited=run.awaited, chains=chains)
         orders += [held.order(worker, setting) for worker in range(self.load.workers)]
         return run.run(), spans
 
@@ -101,7 +104,7 @@ def drawn(draw: st.DrawFn, names: Sequence[str] = tuple(MODULES), syncs: Sequenc
     if name not in LISTED and draw(st.booleans()):
         cluster = replace(cluster, memory_bytes=draw(limits(load)))
     try:
-        held.order(0, setting)
+        held.order(0, replace(setting, chains=Chains(m)))
     except UserError:
         assume(False)  # rounds that do not come out even
     return Drawn(name, setting, load, rule, Shared.parse(draw(st.sampled_from(policies[rule.kind]))), cluster)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sennit.schedule.order import Task
-from sennit.simulate.engine import Came, Simulation
+from sennit.simulate.engine import Simulation
+from sennit.simulate.flight import Came
 from sennit.simulate.load import Piece
 
 
@@ -101,8 +102,7 @@ class TwoTasksAtOnce(Simulation):
     def later(self, at: float, worker: int, what: Any) -> None:
         super().later(at, worker, what)
         if worker >= 0 and (task := self.orders[worker].pop()) is not None:
-            cost = self.flights[task.seq_id].pieces[task.run].cost["FBIW".index(task.kind)]
-            super().later(self.now + self.host_s + cost, worker, task)
+            super().later(self.now + self.host_s + self.seconds(task), worker, task)
 
 
 class TasksTakeNoHostTime(Simulation):

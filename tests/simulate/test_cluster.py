@@ -16,8 +16,9 @@ from sennit.schedule.order import Order
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster, Link, read_cluster
 from sennit.simulate.drawing import draw
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.bulk import AspSync
 from sennit.trace.span import Span
 from tests.simulate.rules import Fixed

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Task
 from sennit.simulate.bounds import bounds
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import CspSync, Shared
 from sennit.trace.span import Span
 from tests.simulate.cases import Drawn, drawn
@@ -101,3 +102,21 @@ def test_every_rule_is_kept_and_no_order_beats_the_bound(case: Drawn) -> None:
     setting = case.setting
     bound = bounds(case.load, case.sync(), setting.in_flight, split=setting.split, cluster=case.cluster)
     assert bound.makespan <= outcome.makespan * (1 + 1e-9)
+
+
+def test_recorded_durations_can_be_played() -> None:
+    """The same order of tasks on every worker, in the times that a run has taken."""
+    load = Fixed(2, 2, tuple((Piece(0, (name,), one()), Piece(1, ("b",), one())) for name in "xy"))
+    _, first = simulate(load, 2, split=False)
+    took = {task_of(span): span.end - span.start + 0.125 * i for i, span in enumerate(first)}
+
+    class Played(Simulation):
+        def seconds(self, task: Task) -> float:
+            return took[task]
+
+    spans: list[Span] = []
+    orders: list[CspOrder] = []
+    run = Played(load, orders, CspSync([], Shared("strict")), 2, watch=spans.append)
+    orders += [CspOrder(run.awaited) for _ in range(2)]
+    run.run()
+    assert {task_of(span): span.end - span.start for span in spans} == pytest.approx(took)

@@ -13,8 +13,9 @@ from sennit.schedule.pipedream import StreamOrder
 from sennit.schedule.policy import MODULES, policy
 from sennit.schedule.setting import Setting
 from sennit.simulate.drawing import draw
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import Shared
 from sennit.supernet.sync_rule import SyncRule
 from sennit.trace.span import Span

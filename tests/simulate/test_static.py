@@ -20,8 +20,9 @@ from sennit.schedule.one_f_one_b import one_f_one_b
 from sennit.schedule.zbv import zbv
 from sennit.simulate import drawing as drawing_module
 from sennit.simulate.drawing import draw
-from sennit.simulate.engine import Outcome, Simulation
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
+from sennit.simulate.outcome import Outcome
 from sennit.supernet.sync import CspSync, Shared
 from sennit.trace.span import Span
 

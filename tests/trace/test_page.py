@@ -61,7 +61,9 @@ def test_data_of_a_trace() -> None:
     assert data["bubble"]["makespan"] == pytest.approx(5.0)
     idle = {(i["worker"], i["start"]): i for i in data["idle"]}
     assert idle[0, 1.0]["end"] == pytest.approx(4.0) and idle[0, 1.0]["before"] == 1
-    assert idle[0, 1.0]["words"] == "waited for the gradient from 1B0.0 on worker 1"
+    assert idle[0, 1.0]["words"] == (
+        "waited for the gradient from 1B0.0 on worker 1; in the end for the loss from 1F0.0 on worker 1"
+    )
     assert idle[1, 4.0]["before"] == -1
     assert data["counters"] == [{"name": "bytes", "workers": [{"worker": 1, "x": [1.0, 2.0], "y": [10.0, 12.0]}]}]
     assert data["spans"]["note"] == "5 tasks of 2 workers."

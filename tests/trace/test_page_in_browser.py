@@ -117,6 +117,9 @@ def test_pointing_at_a_task_tells_its_maker_and_its_dependents(browser: Browser,
     assert "Last to come: gradient loss made by 1F0.0 on worker 1" in told(tab)
     assert "Waited for by: 0B0.0 (worker 0, gradient)." in told(tab)
     tab.mouse("mouseMoved", *place(tab, 0, 30.0))
+    assert told(tab).startswith("0B0.0"), "a gap is told by the task that ended it"
+    assert "Its worker was idle for 20 s before." in told(tab)
+    tab.mouse("mouseMoved", *place(tab, 1, 50.0))
     assert told(tab).startswith("Point at a task")
 
 
@@ -142,6 +145,16 @@ def test_the_idle_list_and_the_address_lead_to_tasks(browser: Browser, small: Pa
     tab.value("document.querySelector('#idle-table button').click()")
     tab.drawn()
     assert told(tab).startswith("0B0.0: backward")
+
+
+def test_bubble_by_what_all_waited_for_in_the_end(browser: Browser, small: Path) -> None:
+    tab = browser.open(small, 1400, 900)
+    near = tab.value("document.getElementById('bubble-note').textContent")
+    choose = "(s) => { s.value = 'end'; s.dispatchEvent(new Event('change')); }"
+    tab.value(f"({choose})(document.getElementById('bubble-view'))")
+    end = tab.value("document.getElementById('bubble-note').textContent")
+    assert "gradient 15 %" in near and "gradient 15 %" in end, "18 of 120; its maker was running already"
+    assert tab.value("document.querySelectorAll('#bubble-bars .track').length") == 2
 
 
 def test_a_layer_can_be_chosen(browser: Browser, small: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sennit.trace.events import Trace
-from sennit.trace.idle import Idleness
+from sennit.trace.idle import TICK, Idleness
 from sennit.trace.reasons import Reasons
 from sennit.trace.span import Span
 
@@ -46,11 +46,34 @@ def test_every_interval_of_the_drawing() -> None:
     }
 
 
+def test_waiting_is_put_down_to_what_all_waited_for() -> None:
+    trace = Trace({}, DRAWN)
+    idleness = Idleness.of(trace)
+    table = [{what: n * TICK for what, n in row.items() if n} for row in Reasons(trace).in_the_end(idleness)]
+    expected: list[dict[str, float]] = [
+        {"version": 40.0},
+        {"ramp-up": 5.0, "version": 25.0, "ramp-down": 5.0},
+        {"version": 13.0, "ramp-down": 14.0},
+    ]
+    assert table == [pytest.approx(row) for row in expected]
+
+
 def test_a_maker_that_was_at_work_is_the_end_of_the_way() -> None:
-    busy = [*DRAWN[:4], DRAWN[4]._replace(end=26.0), DRAWN[5]]
+    busy = [*DRAWN[:4], DRAWN[4]._replace(end=26.0), DRAWN[5]._replace(ready=13.0)]
     assert words(busy)[1, 11.0] == "waited for the gradient from 2F9.0 on worker 2", "which ran another task first"
-    long = [*DRAWN[:4], DRAWN[4]._replace(end=9.0), DRAWN[5]._replace(start=10.0)]
+    steps = [*DRAWN[:4], DRAWN[4]._replace(end=26.0), DRAWN[5]]
+    assert words(steps)[1, 11.0].endswith("after 2B8.0 on worker 2"), "the task before made what it waited for"
+    long = [*DRAWN[:4], DRAWN[4]._replace(end=9.0), DRAWN[5]._replace(left=9.0, ready=9.0, start=10.0)]
     assert words(long)[1, 11.0] == "waited for the gradient from 2F9.0 on worker 2", "which ran all the while"
+
+
+def test_a_trace_that_goes_round_in_a_circle_ends() -> None:
+    circle = [
+        Span(0, "F", 0, 0, 0, 5.0, 6.0, 5.0, 5.0, "value", "", "1F0.0"),
+        Span(1, "F", 0, 0, 1, 4.0, 6.0, 4.0, 4.0, "value", "", "0F0.0"),
+        Span(2, "F", 0, 0, 2, 0.0, 1.0),
+    ]
+    assert words(circle)[1, 0.0] == "before its first task: waited for the output of 0F0.0 on worker 0"
 
 
 def test_a_worker_without_a_task_and_one_that_was_late() -> None:

@@ -29,7 +29,8 @@ class Simulate:
     """Options of `sennit simulate`."""
 
     space: Annotated[str, arg(metavar="NAME")]
-    """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone."""
+    """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone; or blocks x
+    candidates, such as 64x24."""
     workers: Annotated[int, arg(metavar="N")] = 8
     """Workers."""
     schedule: Annotated[str, arg(metavar="NAME")] = "csp"
@@ -47,7 +48,11 @@ class Simulate:
     """When a new version is there: with the layer's own gradients, or with the whole stage's."""
     chunks: Annotated[int, arg(metavar="V")] = 1
     """Stretches of the network per worker, in turn."""
-    in_flight: Annotated[str, arg(metavar="I|best", help_behavior_hint="(default: the schedule's)")] = ""
+    sizes: Annotated[str, arg(metavar="N,N,...", help_behavior_hint="(default: even)")] = ""
+    """Layers of each stretch, in program order."""
+    joined: Annotated[int, arg(metavar="N")] = 1
+    """By layer: so many neighbours run, and release their versions, in one piece."""
+    in_flight: Annotated[str, arg(metavar="I|best", help_behavior_hint="(default: csp best, else the schedule's)")] = ""
     """Most subnets that are unfinished at once; best: found by trying."""
     sampler: Literal["uniform", "fair"] = "uniform"
     """fair: every round of n subnets uses each of the n candidates of a block once."""
@@ -55,6 +60,8 @@ class Simulate:
     """none: conflicts come from choices alone. Else all subnets share the first and the last block, in that way."""
     subnets: Annotated[int, arg(metavar="S")] = 160
     """Length of the stream."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of the draws."""
     cluster: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """TOML: links, memory, swaps, host time. A second is the forward of a whole batch through one worker's layers."""
     bandwidth: Annotated[float, arg(metavar="BYTES/S", help_behavior_hint="(default: no limit)")] = 0.0
@@ -79,14 +86,12 @@ class Simulate:
     def run(self, out: Output) -> int:
         """Simulate and show."""
         from sennit.schedule.policy import policy
-        from sennit.simulate.space_load import SIZES, SpaceLoad
+        from sennit.simulate.space_load import SpaceLoad, space_size
         from sennit.simulate.space_run import SpaceRun
         from sennit.simulate.spans import write_spans
         from sennit.supernet.sync import Shared
 
-        if self.space not in SIZES:
-            raise UserError(f"--space {self.space!r} is none of {', '.join(SIZES)}")
-        blocks, candidates = SIZES[self.space]
+        blocks, candidates = space_size(self.space)
         space = SpaceLoad(
             blocks=blocks,
             candidates=candidates,
@@ -96,6 +101,9 @@ class Simulate:
             sampler=self.sampler,
             pinned=self.shared != "none",
             chunks=self.chunks,
+            sizes=_numbers("--sizes", self.sizes),
+            joined=self.joined,
+            seed=self.seed,
             release=self.release or policy(self.schedule).release,
             out_bytes=self.out_bytes,
             held_bytes=self.held_bytes,
@@ -109,14 +117,15 @@ class Simulate:
             split=self.split,
             shared=Shared("strict") if self.shared == "none" else Shared.parse(self.shared),
             cluster=self.described_cluster(),
-            warmup=tuple(_number("--warmup", n) for n in self.warmup.split(",")) if self.warmup else None,
+            warmup=_numbers("--warmup", self.warmup) or None,
         )
-        if self.in_flight == "best":
+        if self.in_flight == "best" or (not self.in_flight and self.schedule == "csp"):
             run = run.with_best_in_flight()
         spans: list[Span] = []
         found = run.report(with_levers=not self.no_levers, watch=None if self.trace is None else spans.append)
         if self.trace is not None:
             asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace")}
             facts = {
                 **asked,
                 "release": space.release,
@@ -167,3 +176,8 @@ def _number(option: str, text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise UserError(f"{option} must be at least 1, got {text}")
     return int(text)
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    """Numbers with commas between; none for an empty text."""
+    return tuple(_number(option, part) for part in text.split(",")) if text else ()

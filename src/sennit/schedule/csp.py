@@ -15,7 +15,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from sennit.schedule.order import Task
-from sennit.schedule.policy import Policy
 
 
 class CspOrder:
@@ -47,14 +46,3 @@ class CspOrder:
         if weight and (not self.forward or self.awaited(weight[0][0], weight[0][2])):
             return heappop(weight)[3]
         return heappop(self.forward)[3] if self.forward else None
-
-
-POLICY = Policy(
-    order=lambda worker, setting: CspOrder(setting.awaited),
-    sync="csp",
-    release="layer",
-    releases=("layer", "stage"),
-    split=None,
-    chunked=True,
-    in_flight=lambda setting: 4,
-)

@@ -60,21 +60,24 @@ class ListOrder:
 
     def following(self) -> Task:
         """The next task of the list that there is a subnet for."""
-        size = min(self.round, self.bulk - self.begin % self.bulk)
         while True:
             stage, kind, number = self.actions[self.at]
             subnet, j = divmod(number, self.m)
             seq_id = self.begin + subnet
-            if not subnet or (subnet < size and seq_id < self.end()):
+            if not subnet or (subnet < self.size and seq_id < self.end()):
                 return Task(kind, seq_id, j, stage)
             self.step()
-            size = min(self.round, self.bulk - self.begin % self.bulk)
+
+    @property
+    def size(self) -> int:
+        """Subnets of this round: no more than the bulk has left."""
+        return min(self.round, self.bulk - self.begin % self.bulk)
 
     def step(self) -> None:
         self.at += 1
         if self.at == len(self.actions):
             self.at = 0
-            self.begin += min(self.round, self.bulk - self.begin % self.bulk)
+            self.begin += self.size
 
 
 def listed(actions: Callable[[int, Setting, int], Sequence[Action]]) -> Callable[[int, Setting], ListOrder]:

@@ -19,7 +19,7 @@ from sennit.schedule.order import Order
 from sennit.schedule.setting import Setting
 
 MODULES: dict[str, str] = {
-    "csp": "csp",
+    "csp": "chain_order",
     "naspipe": "naspipe",
     "gpipe": "gpipe",
     "1f1b": "one_f_one_b",
@@ -65,6 +65,7 @@ class Policy:
         release: what a run is unless told otherwise.
         releases: what it may be. A fixed list knows stages only.
         split: backward in halves; None leaves it to the user.
+        chained: whether its orders ask `Setting.chains`.
         chunked: whether a worker may have several chunks.
         warmed: whether a warm-up vector means something.
         in_flight: unfinished subnets unless told otherwise.
@@ -79,6 +80,7 @@ class Policy:
     release: Release = "stage"
     releases: tuple[Release, ...] = ("stage",)
     split: bool | None = False
+    chained: bool = False
     chunked: bool = False
     warmed: bool = False
     in_flight: Callable[[Setting], int] = one_bulk

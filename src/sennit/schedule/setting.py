@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sennit.schedule.chains import Chains
+
 
 def _no_end() -> float:
     return math.inf
@@ -37,6 +39,7 @@ class Setting:
         start: the first subnet; with bulks the first of one.
         end: the first subnet that does not come. Must not change.
         awaited: whether a subnet in flight waits for what (subnet, run) will write.
+        chains: of the subnets in flight, for policies that ask.
     """
 
     workers: int
@@ -50,6 +53,7 @@ class Setting:
     start: int = 0
     end: Callable[[], float] = _no_end
     awaited: Callable[[int, int], bool] = _nobody_waits
+    chains: Chains | None = None
 
     @property
     def round(self) -> int:

@@ -13,80 +13,20 @@ in flight only.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from sennit.errors import UserError
+from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task
+from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster
+from sennit.simulate.flight import Arrival, Came, Flight
 from sennit.simulate.load import Load, Piece
 from sennit.simulate.memory import Memory
+from sennit.simulate.outcome import Outcome, Watch
 from sennit.supernet.sync import Sync
 from sennit.trace.span import Cause, Span
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A subnet in flight.
-
-    Attributes:
-        closed: per run, how much it still waits for besides values: groups in their version, layers from the host.
-        held: per run, micro-batches whose value has come while it is closed.
-        left: per run, gradients that have not been computed.
-        open_runs: runs that still have gradients to compute.
-    """
-
-    pieces: Sequence[Piece]
-    closed: list[int]
-    held: list[list[int]]
-    left: list[int]
-    open_runs: int
-
-
-class Came(NamedTuple):
-    """What a task waited for last: the end of its span (`sennit.trace.span`), with the maker as a task."""
-
-    left: float
-    cause: Cause
-    of: str
-    by: Task | None
-
-
-class _Arrival(NamedTuple):
-    """Something on its way: what a task waits for, or (without a micro-batch) a run's layers from the host."""
-
-    task: Task
-    came: Came
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a simulation found.
-
-    Attributes:
-        makespan: seconds from the first task's start to the last one's end.
-        busy: seconds that each worker computed.
-        tasks: how many tasks ran.
-        subnets: how many subnets.
-        peak_bytes: most that each worker held in activations; empty if nobody counted.
-    """
-
-    makespan: float
-    busy: list[float]
-    tasks: int
-    subnets: int
-    peak_bytes: list[float] = field(default_factory=list[float])
-
-    @property
-    def bubble(self) -> float:
-        """1 - device time of all tasks / (workers x makespan)."""
-        return 1.0 - sum(self.busy) / (len(self.busy) * self.makespan)
-
-
-Watch = Callable[[Span], None]
-"""Told every task, in order of ends, with what it waited for."""
 
 
 class Simulation:
@@ -98,20 +38,21 @@ class Simulation:
         in_flight: subnets from the lowest unfinished one on that may run, as for workers.
         split: backward as I and W instead of B.
         cluster: links, memory and host; None costs nothing.
+        chains: told of subnets, for orders that ask it.
         watch: told every task.
     """
 
     def __init__(
         self, load: Load, orders: Sequence[Order], sync: Sync, in_flight: int, *, split: bool = False,
-        cluster: Cluster | None = None, watch: Watch | None = None,
+        cluster: Cluster | None = None, chains: Chains | None = None, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.m, self.orders, self.sync, self.in_flight, self.split = load.micro_batches, orders, sync, in_flight, split
         self.stream: Iterator[Sequence[Piece]] = load.subnets()
-        self.watch = watch
+        self.watch, self.chains = watch, chains
         self.host_s = cluster.host_s if cluster else 0.0
         self.channels = Channels(cluster) if cluster else None
         self.memory = Memory(cluster.limits(load.workers), self.m) if cluster else None
-        self.flights: dict[int, _Flight] = {}
+        self.flights: dict[int, Flight] = {}
         self.version: dict[str, int] = {}
         """Newest version of each group; older ones that `delayed:K` still reads are kept."""
         self.writers: dict[str, dict[int, int]] = {}
@@ -128,7 +69,7 @@ class Simulation:
         """What has just ended, the maker of whatever comes of it."""
         self.came: dict[Task, tuple[float, Came]] = {}
         """Since when a task is ready, and why not earlier; if somebody watches."""
-        self.events: list[tuple[float, int, int, float, Task | _Arrival]] = []
+        self.events: list[tuple[float, int, int, float, Task | Arrival]] = []
         """Time, number, worker (-1: a message is there), begin, and what ends."""
         self.number = 0
 
@@ -138,7 +79,7 @@ class Simulation:
         Raises:
             UserError: an order that needs more memory than there is.
         """
-        events, orders, flights, host_s, idle = self.events, self.orders, self.flights, self.host_s, self.idle
+        events, orders, host_s, idle = self.events, self.orders, self.host_s, self.idle
         busy = [0.0] * len(orders)
         count = 0
         self.admit()
@@ -150,7 +91,7 @@ class Simulation:
                 if task is None:
                     continue
                 idle[worker] = False
-                seconds = flights[task.seq_id].pieces[task.run].cost[_COST[task.kind]]
+                seconds = self.seconds(task)
                 busy[worker] += seconds
                 count += 1
                 self.later(self.now + host_s + seconds, worker, task)
@@ -171,7 +112,11 @@ class Simulation:
         self.check_finished()
         return Outcome(self.now, busy, count, self.next_id, self.memory.peak if self.memory else [])
 
-    def later(self, at: float, worker: int, what: Task | _Arrival) -> None:
+    def seconds(self, task: Task) -> float:
+        """Device time of a task. What has been recorded of a real run can be played by overriding it."""
+        return self.flights[task.seq_id].pieces[task.run].cost[_COST[task.kind]]
+
+    def later(self, at: float, worker: int, what: Task | Arrival) -> None:
         self.number += 1
         heapq.heappush(self.events, (at, self.number, worker, self.now, what))
 
@@ -216,11 +161,11 @@ class Simulation:
         if self.channels is not None:
             to = self.flights[task.seq_id].pieces[task.run].where(task.micro_batch)
             if to != made_on and (at := self.channels.send(made_on, to, size, self.now)) > self.now:
-                self.later(at, -1, _Arrival(task, came))
+                self.later(at, -1, Arrival(task, came))
                 return
         self.come(task, came)
 
-    def arrived(self, what: _Arrival) -> None:
+    def arrived(self, what: Arrival) -> None:
         task, came = what
         if task.micro_batch < 0:
             self.opened(task.seq_id, task.run, came)
@@ -256,7 +201,7 @@ class Simulation:
 
     # -- versions
 
-    def release(self, flight: _Flight, y: int, r: int) -> None:
+    def release(self, flight: Flight, y: int, r: int) -> None:
         """All gradients of a run are there: its groups step."""
         piece = flight.pieces[r]
         for group in piece.groups:
@@ -275,6 +220,8 @@ class Simulation:
     def finish(self, y: int) -> None:
         del self.flights[y]
         self.sync.forget(y)
+        if self.chains is not None:
+            self.chains.forget(self.lowest())
         self.admit()
 
     def publish(self, group: str, version: int) -> None:
@@ -311,7 +258,7 @@ class Simulation:
     def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
         self.sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
         n = len(pieces)
-        flight = self.flights[y] = _Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, n)
+        flight = self.flights[y] = Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, n)
         came = Came(self.now, "admitted" if self.last else "start", "", self.last)
         for r, piece in enumerate(pieces):
             for group in piece.groups:
@@ -325,17 +272,19 @@ class Simulation:
                 self.fetch(flight, y, r)
         if self.memory is not None:
             self.memory.admit(y, pieces)
+        if self.chains is not None:
+            self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=self.split))
         for j in range(self.m):
             self.come(Task("F", y, j, 0), came)
 
-    def fetch(self, flight: _Flight, y: int, r: int) -> None:
+    def fetch(self, flight: Flight, y: int, r: int) -> None:
         """The layers of a run set out from the host, to every worker that needs them."""
         assert self.channels is not None
         for worker in flight.pieces[r].workers:
             at = self.channels.swap(worker, flight.pieces[r].swap_bytes, self.now, out=False)
             if at > self.now:
                 flight.closed[r] += 1
-                self.later(at, -1, _Arrival(Task("F", y, -1, r), Came(self.now, "version", "swap", self.last)))
+                self.later(at, -1, Arrival(Task("F", y, -1, r), Came(self.now, "version", "swap", self.last)))
 
     def awaited(self, y: int, r: int) -> bool:
         """Whether a subnet in flight waits for the groups of a run."""

@@ -30,8 +30,44 @@ SIZES: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 """Name to choice blocks and candidates per block (NASPipe, Table 1)."""
 
+
+def space_size(name: str) -> tuple[int, int]:
+    """Blocks and candidates per block of a space by its name, or of `64x24`.
+
+    Raises:
+        UserError: neither.
+    """
+    if name in SIZES:
+        return SIZES[name]
+    blocks, _, candidates = name.partition("x")
+    if blocks.isdecimal() and candidates.isdecimal() and int(blocks) and int(candidates):
+        return int(blocks), int(candidates)
+    raise UserError(f"--space {name!r} is none of {', '.join(SIZES)}, nor blocks x candidates such as 64x24")
+
+
 Place = Callable[[int, int, int], int]
 """Subnet, micro-batch and stage to the worker."""
+
+
+def even_sizes(blocks: int, workers: int, chunks: int) -> tuple[int, ...]:
+    """Layers of each stage, as even as they can be, first for the workers and then for the stages.
+
+        48 layers, 8 workers, 4 chunks     1 2 1 2 ... | 2 1 2 1 ... | 1 2 1 2 ... | 2 1 2 1 ...
+
+    Cut into 32 like stages, every second worker would have twice the work of its neighbour.
+    """
+    n = workers * chunks
+    sizes = [-(-(s + 1) * blocks // n) + (-s * blocks // n) for s in range(n)]
+    totals = [sum(sizes[k::workers]) for k in range(workers)]
+    if max(totals) - min(totals) <= 1:
+        return tuple(sizes)
+    totals = [(k + 1) * blocks // workers - k * blocks // workers for k in range(workers)]
+
+    def before(chunk: int, k: int) -> int:
+        """Layers of a worker before a chunk; every second worker is half a layer ahead."""
+        return (2 * chunk * totals[k] // chunks + k % 2) // 2
+
+    return tuple(before(chunk + 1, k) - before(chunk, k) for chunk in range(chunks) for k in range(workers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +127,7 @@ class SpaceLoad:
     @cached_property
     def stages(self) -> list[list[int]]:
         """Layers of each stage."""
-        sizes = self.sizes
-        if not sizes:
-            n = self.workers * self.chunks
-            sizes = [-(-(s + 1) * self.blocks // n) + (-s * self.blocks // n) for s in range(n)]
+        sizes = self.sizes or even_sizes(self.blocks, self.workers, self.chunks)
         ends = [sum(sizes[: s + 1]) for s in range(len(sizes))]
         return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 

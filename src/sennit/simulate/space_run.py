@@ -8,21 +8,26 @@ from functools import cached_property
 from typing import Any
 
 from sennit.errors import UserError
+from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order
 from sennit.schedule.policy import Policy, policy
 from sennit.schedule.setting import Setting
 from sennit.simulate.bounds import Bounds, bounds
 from sennit.simulate.cluster import Cluster
-from sennit.simulate.engine import Outcome, Simulation, Watch
+from sennit.simulate.engine import Simulation
+from sennit.simulate.outcome import Outcome, Watch
 from sennit.simulate.space_load import SpaceLoad
 from sennit.supernet.sync import Shared, Sync
 from sennit.supernet.sync_rule import SyncRule
 
-TRIED = (1, 2, 3, 4, 6, 8)
+TRIED = (1, 2, 3, 4, 6, 8, 12)
 """Subnets in flight among which the best is looked for."""
 
-TRIAL = 64
+TRIAL = 48
 """Subnets of a trial."""
+
+WORTH = 0.001
+"""Of a bubble: what is no reason to have more in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,10 @@ class SpaceRun:
         if self.rule.kind not in held.rules:
             raise UserError(
                 f"--schedule {self.schedule} runs under {' or '.join(held.rules)}, not under --sync {self.sync}"
+            )
+        if self.shared.kind == "delayed" and self.rule.kind != "csp":
+            raise UserError(
+                f"--shared delayed:{self.shared.lag} belongs to --sync csp, not to {self.sync or held.sync}"
             )
         if self.split and held.split is False:
             raise UserError(f"--schedule {self.schedule} has whole backwards; leave out --split, or take zero-bubble")
@@ -110,11 +119,12 @@ class SpaceRun:
     def simulate(self, watch: Watch | None = None) -> Outcome:
         """On the workers' own order objects."""
         orders: list[Order] = []
+        chains = Chains(self.space.micro_batches) if self.policy.chained else None
         simulation = Simulation(
             self.load, orders, self.make_sync(), self.setting.in_flight, split=self.halves, cluster=self.cluster,
-            watch=watch,
+            chains=chains, watch=watch,
         )  # fmt: skip
-        setting = replace(self.setting, awaited=simulation.awaited)
+        setting = replace(self.setting, awaited=simulation.awaited, chains=chains)
         orders += [self.policy.order(worker, setting) for worker in range(setting.workers)]
         return simulation.run()
 
@@ -165,11 +175,13 @@ class SpaceRun:
         return sorted(found, key=lambda lever: lever["bubble"])
 
     def with_best_in_flight(self) -> SpaceRun:
-        """The number in flight that waits least on the first subnets of the stream."""
+        """The fewest in flight with which the first subnets of the stream wait as little as with any other number.
+
+        A bubble that is `WORTH` smaller makes up for one more number tried; more in flight hold more activations.
+        """
         space = replace(self.space, subnets_wanted=min(TRIAL, self.space.subnets_wanted))
-        runs = [replace(self, space=space, in_flight=n) for n in TRIED]
-        bubbles = [run.simulate().bubble for run in runs]
-        return replace(self, in_flight=TRIED[bubbles.index(min(bubbles))])
+        bubbles = {n: replace(self, space=space, in_flight=n).simulate().bubble for n in TRIED}
+        return replace(self, in_flight=next(n for n in TRIED if bubbles[n] <= min(bubbles.values()) + WORTH))
 
     def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --json` gives."""

@@ -25,9 +25,9 @@ TICK = 1e-9
 """Of the trace's unit of time: a nanosecond, where that is a second."""
 
 LINK, LATE, RAMP_UP, RAMP_DOWN = "link", "late", "ramp-up", "ramp-down"
+OTHERS = (LINK, LATE, RAMP_UP, RAMP_DOWN)
 PARTS: tuple[str, ...] = (
-    "version", "value", "gradient", "weight", "buffer", "admitted", "cut", "order", "start", LINK, LATE, RAMP_UP,
-    RAMP_DOWN,
+    "version", "value", "gradient", "weight", "buffer", "admitted", "cut", "order", "start", *OTHERS
 )  # fmt: skip
 """Everything that idle time can be: a cause that was waited for, or one of the four others."""
 

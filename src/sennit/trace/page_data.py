@@ -81,16 +81,15 @@ def page_data(content: Content) -> dict[str, Any]:
 def _timeline(trace: Trace, note: str) -> dict[str, Any]:
     idleness, reasons = Idleness.of(trace), Reasons(trace)
     place = {(s.worker, name_of(s), s.start): i for i, s in enumerate(trace.spans)}
-    shares = idleness.shares()
     return {
         "spans": {**columns(trace), "note": _note(trace)},
         "longShare": LONG,
         "bubble": {
             "bubble": idleness.bubble,
             "makespan": idleness.makespan * TICK,
-            "parts": [part for part in PARTS if part in shares],
-            "shares": shares,
+            "parts": PARTS,
             "workers": [{part: ticks * TICK for part, ticks in row.items()} for row in idleness.by_worker],
+            "inTheEnd": [{part: ticks * TICK for part, ticks in row.items()} for row in reasons.in_the_end(idleness)],
             "note": note,
         },
         "idle": [

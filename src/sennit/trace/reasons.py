@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from sennit.trace.events import Trace, name_of
-from sennit.trace.idle import LATE, LINK, RAMP_DOWN, RAMP_UP, Idle
+from sennit.trace.idle import LATE, LINK, OTHERS, PARTS, RAMP_DOWN, RAMP_UP, Idle, Idleness
 from sennit.trace.span import Span
 
 WITHIN = ("value", "gradient", "weight")
@@ -16,15 +14,7 @@ class Reasons:
     """Words for what idle intervals were about."""
 
     def __init__(self, trace: Trace) -> None:
-        self.makers: dict[str, Span] = {}
-        self.free: dict[Span, float] = {}
-        """When the worker of a task had ended what it ran before."""
-        before: Span | None = None
-        for span in trace.spans:  # by worker and start
-            if span.kind != "U":
-                self.makers[name_of(span)] = span
-            self.free[span] = before.end if before is not None and before.worker == span.worker else -math.inf
-            before = span
+        self.makers = {name_of(span): span for span in trace.spans if span.kind != "U"}
 
     def words(self, idle: Idle) -> str:
         """What an interval was spent on and who made the worker wait."""
@@ -54,11 +44,24 @@ class Reasons:
             The task whose own wait explains that interval: another subnet made it wait, or its maker was at work.
         """
         while span.cause in WITHIN and (maker := self.makers.get(span.by)) is not None:
-            waited = maker.start - max(self.free[maker], begins)
-            if 2 * waited <= maker.start - begins:  # it was running already, or its worker ran others first
+            if maker.left <= begins:  # nothing was missing there: it was at work, or on its way
+                break
+            if 2 * (maker.start - max(maker.ready, begins)) > maker.start - begins:  # its worker ran others first
+                break
+            if maker.start >= span.start:  # no cause comes later than what it causes: a file that was not written by us
                 break
             span = maker
         return span
+
+    def in_the_end(self, idleness: Idleness) -> list[dict[str, int]]:
+        """As `Idleness.by_worker`, with time that was waited put down to what all waited for in the end."""
+        table = [dict.fromkeys(PARTS, 0) for _ in range(idleness.workers)]
+        for idle in idleness.intervals:
+            for what, ticks in idle.parts:
+                if idle.before is not None and what not in OTHERS:
+                    what = self.last(idle.before, idle.begins).cause
+                table[idle.worker][what] += ticks
+        return table
 
     def cause(self, span: Span) -> str:
         """What came last for a task, and by whom."""

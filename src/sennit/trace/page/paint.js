@@ -18,11 +18,12 @@ function paint(canvas, spans) {
   const width = () => Math.max(50, (canvas.clientWidth || 300) - GUTTER);
   const timeAt = (x, shown) => shown.from + ((x - GUTTER) / width()) * (shown.to - shown.from);
 
+  // The task at a place; in a gap the one that ended it, which knows why there is a gap.
   function hit(x, y, shown) {
-    const worker = Math.floor(y / row), t = timeAt(x, shown);
+    const worker = Math.floor(y / row);
     if (worker < 0 || worker >= spans.workers || x < GUTTER) return -1;
-    const i = firstAfter(spans, worker, t), slack = (2 * (shown.to - shown.from)) / width();
-    return i < spans.first[worker + 1] && spans.start[i] - slack <= t ? i : -1;
+    const i = firstAfter(spans, worker, timeAt(x, shown));
+    return i < spans.first[worker + 1] ? i : -1;
   }
 
   function draw(shown, focus, dependents) {

@@ -9,31 +9,40 @@ function row(cells, head = false) {
   return made;
 }
 
-function bubbleSection({ bubble, makespan, parts, workers, shares, note }) {
+function bubbleSection({ bubble, makespan, parts: all, workers: nearest, inTheEnd, note }) {
   at("bubble-part").hidden = false;
-  at("bubble-note").textContent =
-    `Idle ${percent(bubble)} of ${workers.length} workers × ${time(makespan)}: ` +
-    parts.filter((part) => shares[part] >= 0.0005).map((part) => `${part} ${percent(shares[part])}`).join(", ") + `. ${note}`;
-  const bars = at("bubble-bars");
-  bars.classList.toggle("many", workers.length > 12);
-  workers.forEach((worker, k) => {
-    const track = element("div", { class: "track", role: "img" });
-    const words = [];
-    for (const part of parts) {
-      if (!worker[part]) continue;
-      const share = worker[part] / makespan, box = element("div", { title: `${part}: ${time(worker[part])}, ${percent(share)}` });
-      box.style.cssText = `width:${100 * share}%;background:var(--${part})`;
-      track.append(box);
-      words.push(`${part} ${percent(share)}`);
-    }
-    track.setAttribute("aria-label", `Worker ${k}: ${words.join(", ") || "never idle"}`);
-    const idle = parts.reduce((sum, part) => sum + worker[part], 0);
-    bars.append(element("span", {}, `worker ${k}`), track, element("span", {}, percent(idle / makespan)));
-  });
-  const table = at("bubble-table");
-  table.append(row(["worker", ...parts, "idle"], true));
-  workers.forEach((worker, k) =>
-    table.append(row([String(k), ...[...parts.map((part) => worker[part]), parts.reduce((s, p) => s + worker[p], 0)].map((t) => ({ number: time(t, 3) }))])));
+  const select = at("bubble-view"), bars = at("bubble-bars"), table = at("bubble-table");
+  bars.classList.toggle("many", nearest.length > 12);
+  function show() {
+    const workers = select.value === "end" ? inTheEnd : nearest;
+    const parts = all.filter((part) => workers.some((worker) => worker[part] > 0));
+    const share = (part) => workers.reduce((sum, worker) => sum + (worker[part] ?? 0), 0) / makespan / workers.length;
+    const idle = (worker) => parts.reduce((sum, part) => sum + (worker[part] ?? 0), 0);
+    at("bubble-note").textContent =
+      `Idle ${percent(bubble)} of ${workers.length} workers × ${time(makespan)}: ` +
+      `${parts.filter((part) => share(part) >= 0.0005).map((part) => `${part} ${percent(share(part))}`).join(", ")}. ${note}`;
+    bars.replaceChildren();
+    table.replaceChildren(row(["worker", ...parts, "idle"], true));
+    workers.forEach((worker, k) => {
+      bars.append(element("span", {}, `worker ${k}`), track(worker, k, parts, makespan), element("span", {}, percent(idle(worker) / makespan)));
+      table.append(row([String(k), ...[...parts.map((part) => worker[part] ?? 0), idle(worker)].map((t) => ({ number: time(t, 3) }))]));
+    });
+  }
+  select.onchange = show;
+  show();
+}
+
+function track(worker, k, parts, makespan) {
+  const made = element("div", { class: "track", role: "img" }), words = [];
+  for (const part of parts) {
+    if (!worker[part]) continue;
+    const share = worker[part] / makespan, box = element("div", { title: `${part}: ${time(worker[part])}, ${percent(share)}` });
+    box.style.cssText = `width:${100 * share}%;background:var(--${part})`;
+    made.append(box);
+    words.push(`${part} ${percent(share)}`);
+  }
+  made.setAttribute("aria-label", `Worker ${k}: ${words.join(", ") || "never idle"}`);
+  return made;
 }
 
 const SHOWN_ROWS = innerWidth < 600 ? 12 : 40;

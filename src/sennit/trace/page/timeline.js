@@ -57,7 +57,7 @@ function timeline(spans) {
 
   function tell(i) {
     if (i < 0) {
-      details.textContent = "Point at a task, or tap it, to see what it waited for and who waited for it.";
+      details.textContent = "Point at a task or at a gap, or tap it, to see what was waited for, and by whom.";
       return;
     }
     const kind = spans.kinds[spans.kind[i]], made = spans.by[i], of = spans.names[spans.of[i]];

@@ -1,0 +1,45 @@
+"""What the simulator keeps of subnets in flight and of what is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sennit.schedule.order import Task
+from sennit.simulate.load import Piece
+from sennit.trace.span import Cause
+
+
+@dataclass(slots=True)
+class Flight:
+    """A subnet in flight.
+
+    Attributes:
+        closed: per run, how much it still waits for besides values: groups in their version, layers from the host.
+        held: per run, micro-batches whose value has come while it is closed.
+        left: per run, gradients that have not been computed.
+        open_runs: runs that still have gradients to compute.
+    """
+
+    pieces: Sequence[Piece]
+    closed: list[int]
+    held: list[list[int]]
+    left: list[int]
+    open_runs: int
+
+
+class Came(NamedTuple):
+    """What a task waited for last: the end of its span (`sennit.trace.span`), with the maker as a task."""
+
+    left: float
+    cause: Cause
+    of: str
+    by: Task | None
+
+
+class Arrival(NamedTuple):
+    """Something on its way: what a task waits for, or (without a micro-batch) a run's layers from the host."""
+
+    task: Task
+    came: Came
