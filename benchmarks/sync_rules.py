@@ -100,6 +100,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--on", type=int, help="rows on so many workers alone")
     parser.add_argument("--only", help="rules, with semicolons between them")
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
@@ -119,6 +120,7 @@ def main() -> int:
     dryrun.BUDGET_S["cuda"] = WARM_S
     wanted = [(rule, m, given.workers) for m in (2, 4, 1) for rule in PLACED] + [("bulk:4", 2, given.workers)]
     wanted += [(rule, 2, 1) for rule in RULES if "," not in rule]
+    wanted = [row for row in wanted if given.on is None or row[2] == given.on]
     done = {(row["rule"], row["micro_batches"], row["workers"]) for row in rows}
     wanted = [row for row in wanted if row not in done and (not given.only or row[0] in given.only.split(";"))]
     wanted.sort(key=lambda row: (2, 4, 1).index(row[1]))  # those with the same M share what was recorded

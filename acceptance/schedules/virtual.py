@@ -68,9 +68,10 @@ def taken(spans: list[Span]) -> dict[Task, float]:
     """Seconds from when each task could begin, its worker being free, to its end: host time belongs to the task."""
     free: dict[int, float] = {}
     found: dict[Task, float] = {}
-    for s in sorted(spans, key=lambda span: span.start):
-        found[Task(s.kind, s.seq_id, s.micro_batch, s.run)] = s.end - min(s.start, max(s.ready, free.get(s.worker, 0.0)))  # type: ignore[arg-type]
-        free[s.worker] = s.end
+    for span in sorted(spans, key=lambda span: span.start):
+        could = min(span.start, max(span.ready, free.get(span.worker, 0.0)))
+        found[Task(span.kind, span.seq_id, span.micro_batch, span.run)] = span.end - could  # type: ignore[arg-type]
+        free[span.worker] = span.end
     return found
 
 

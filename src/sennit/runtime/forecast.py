@@ -10,8 +10,10 @@ from sennit.plan.plan import Plans
 from sennit.profile.waits import Waits
 from sennit.program.cut import cut
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.pieces import pieces_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, setting_of
 from sennit.runtime.subnet import parts_of
+from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.engine import Outcome, Simulation, Watch
@@ -49,14 +51,8 @@ class RecipeLoad:
             program = built.program(feed.draw())
             per_layer = self.placement.release == "layer"
             parts = parts_of(program, built.groups, lambda b, y=y: plans.stretch(y, 0, b), per_layer=per_layer)
-            owned: set[str] = set()
-            pieces: list[Piece] = []
-            for run in cut(program, [plans.worker(y, 0, step.block) for step in program.steps], parts):
-                groups = {g for step in run.steps for g in built.groups.of_step(step)[0]} - frozen - owned
-                owned |= groups
-                cost = self.waits.of(step.block for step in run.steps)
-                pieces.append(Piece(run.worker, tuple(sorted(groups)), cost))
-            yield pieces
+            runs = cut(program, [plans.worker(y, 0, step.block) for step in program.steps], parts)
+            yield pieces_of(runs, built.groups, frozen, self.waits)
 
 
 class Repeated(Simulation):
@@ -80,14 +76,16 @@ def forecast(
     recipe, in_flight = load.recipe, in_flight_of(load.recipe, load.placement)
     placement = replace(load.placement, in_flight=in_flight)
     orders: list[Order] = []
+    held = policy_of(recipe, placement)
+    chains = Chains(recipe.micro_batches) if held.chained else None
     kind = Simulation if durations is None else Repeated
     simulation = kind(
         load, orders, recipe.built.sync(placement.workers), in_flight, split=placement.split, cluster=cluster,
-        watch=watch,
+        chains=chains, watch=watch,
     )  # fmt: skip
     if isinstance(simulation, Repeated) and durations is not None:
         simulation.durations = durations
-    setting = replace(setting_of(recipe, placement), awaited=simulation.awaited, end=lambda: load.steps)
-    held = policy_of(recipe, placement)
+    setting = setting_of(recipe, placement)
+    setting = replace(setting, awaited=simulation.awaited, chains=chains, end=lambda: load.steps)
     orders += [held.order(worker, setting) for worker in range(placement.workers)]
     return simulation.run()

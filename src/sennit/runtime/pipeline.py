@@ -15,7 +15,7 @@ from sennit.memory.store import HostStore
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.board import Board
 from sennit.runtime.launcher import Crew
-from sennit.runtime.placing import plans_of, waits_of, wandering
+from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
 from sennit.runtime.scheduling import in_flight_of
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
@@ -70,7 +70,8 @@ class Pipeline:
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
-            parts=parts, board=Board(g.name for g in built.groups.all), waits=waits, bulk=bulk, probing=probing,
+            parts=parts, board=Board(g.name for g in built.groups.all),
+            costs=waits or known_costs(built), waits=waits, bulk=bulk, probing=probing,
             frozen=frozen, wandering=wandering(built, self.plans),
         )  # fmt: skip
         self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])

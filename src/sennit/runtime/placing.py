@@ -29,6 +29,11 @@ def waits_of(built: Built, placement: Placement, home: Callable[[str], Tensor] |
     return Waits.measured(_measured(built, home))
 
 
+def known_costs(built: Built) -> Waits:
+    """What has been measured; else every block is taken to cost the same."""
+    return Waits.measured(built.block_s or dict.fromkeys(block_order(built), 1.0))
+
+
 def _measured(built: Built, home: Callable[[str], Tensor]) -> dict[str, float]:
     if not built.block_s:
         built.block_s = in_child(lambda: block_costs(built, home, block_order(built)))

@@ -125,6 +125,7 @@ class Share:
         in_flight: how many subnets may be unfinished, counted from the lowest.
         words: last word of each buffer group before `start`.
         versions: newest version of each parameter group before `start`.
+        costs: what blocks take, as far as is known; orders look at it, results do not depend on it.
         waits: of virtual devices.
         bulk: subnets between two steps; a cut lies between two bulks.
         board: who made the newest versions, for the trace.
@@ -143,6 +144,7 @@ class Share:
     versions: dict[str, int]
     parts: Parts
     board: Board
+    costs: Waits
     waits: Waits | None = None
     bulk: int = 1
     probing: bool = False

@@ -26,6 +26,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.pieces import pieces_of
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import Recorder
@@ -37,7 +38,9 @@ from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
+from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task
+from sennit.simulate.chain_links import chain_links
 from sennit.trace.access import AccessLog
 from sennit.trace.events import trace_beside
 
@@ -72,7 +75,9 @@ class Worker:
         self.order = BufferOrder()
         self.order.start(share.words)
         rule = share.recipe.sync_rule
-        self.fixed = fixed(policy_of(share.recipe, share.placement))
+        policy = policy_of(share.recipe, share.placement)
+        self.fixed = fixed(policy)
+        self.chains = Chains(self.m) if policy.chained else None
         self.ready, self.policy = Reasons(share.board, share.in_flight), self.make_order()
         self.recorder = Recorder(trace_beside(log.path), rank, share.board, self.ready)
         gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
@@ -108,7 +113,7 @@ class Worker:
         setting = setting_of(recipe, placement, self.share.start)
         if setting.asynchronous:
             setting = replace(setting, end=lambda: min(self.limit, self.halt))
-        return policy_of(recipe, placement).order(self.rank, replace(setting, awaited=self.awaited))
+        return policy_of(recipe, placement).order(self.rank, replace(setting, awaited=self.awaited, chains=self.chains))
 
     def awaited(self, seq_id: int, run: int) -> bool:
         """Whether a forward here waits for a version that this run of `seq_id` makes."""
@@ -267,6 +272,10 @@ class Worker:
         if self.fixed:
             refuse_detours(subnet, self.share.recipe, placement)
         self.subnets[y] = subnet
+        if self.chains is not None:
+            pieces = pieces_of(subnet.runs, self.built.groups, self.share.frozen, self.share.costs)
+            self.chains.forget(int(self.share.low.min()))
+            self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=placement.split))
         for run in subnet.own:
             for j in range(self.m):
                 self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))

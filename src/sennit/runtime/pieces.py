@@ -1,0 +1,27 @@
+"""A subnet as the simulator and the chains see it: one piece per run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sennit.profile.waits import Waits
+from sennit.program.cut import Run
+from sennit.program.groups import Groups
+from sennit.simulate.load import Piece
+
+
+def pieces_of(runs: Sequence[Run], groups: Groups, kept: frozenset[str], waits: Waits) -> list[Piece]:
+    """The pieces of a subnet, in program order.
+
+    Args:
+        kept: groups that do not train.
+        waits: seconds by block.
+    """
+    owned: set[str] = set()
+    pieces: list[Piece] = []
+    for run in runs:
+        # a group belongs to the first run that reads it, which steps it
+        read = {group for step in run.steps for group in groups.of_step(step)[0]} - kept - owned
+        owned |= read
+        pieces.append(Piece(run.worker, tuple(sorted(read)), waits.of(step.block for step in run.steps)))
+    return pieces
