@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Workers on virtual devices against the simulator: 8 workers, 200 subnets, every policy that workers run; makespans within
+# 5 %, and, with the recorded durations, the recorded order of tasks. About 25 minutes (waiting, not computing) on idle
+# cores; a wait of 30 ms a block. SUBNETS, WAIT and ONLY make it shorter.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+need_venv
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+"$PY" acceptance/schedules/virtual.py --out "$out/runs" --subnets "${SUBNETS:-200}" --wait "${WAIT:-0.03}" \
+    ${ONLY:+--only "$ONLY"} | tee "$out/rows.jsonl" >&2
+value() { "$PY" -c "import json, sys; rows = [json.loads(line) for line in open(sys.argv[1])]; print($1)" "$out/rows.jsonl"; }
+
+figure "policies" "$(value 'len(rows)')" ">=" 1
+for i in $(seq 0 $(($(value 'len(rows)') - 1))); do
+    name=$(value "rows[$i]['policy']")
+    figure "$name: makespan over the simulated one" "$(value "round(rows[$i]['ratio'], 4)")" "<=" 1.05
+    figure "$name: tasks in the simulated order" "$(value "round(rows[$i]['same_order'], 4)")" ">=" 1
+done
+
+finish
