@@ -60,8 +60,12 @@ def test_links_and_memory_bind(call: Callable, tmp_path: Path) -> None:
     free = call(*words).json
     slow = call(*words, "--out-bytes", "8", "--bandwidth", "1", "--latency", "0.1").json
     assert slow["binds"] == "links" and slow["makespan"] > 5 * free["makespan"]
-    tight = call(*words, "--held-bytes", "1", "--memory", "2", "--sync", "asp:none").json
+    words[words.index("pipedream")] = "tap"
+    free = call(*words).json
+    tight = call(*words, "--held-bytes", "1", "--memory", "2").json
     assert tight["binds"] == "memory" and max(tight["peak_bytes"]) <= 2 and tight["bubble"] > free["bubble"]
+    words[words.index("tap")] = "pipedream"
+    free = call(*words).json
     (tmp_path / "c.toml").write_text("[[links]]\nbandwidth = 1.0\nlatency = 0.1\n")
     assert call(*words, "--out-bytes", "8", "--cluster", str(tmp_path / "c.toml")).json == slow
     fetched = call(*words, "--swap-bytes", "4", "--cluster", str(tmp_path / "s.toml"))

@@ -92,7 +92,7 @@ def test_a_weight_gradient_goes_first_if_more_waits_for_it() -> None:
     chains.admit(2, [link("a", 1)])
     assert order.pop() == Task("W", 0, 0, 0)
     order.add(Task("B", 3, 0, 0))
-    assert [order.pop() for _ in range(3)] == [Task("F", 3, 0, 0), Task("B", 3, 0, 0), None]
+    assert [order.pop() for _ in range(3)] == [Task("B", 3, 0, 0), Task("F", 3, 0, 0), None]
 
 
 def test_micro_batches_go_one_after_the_other_through_a_stretch() -> None:

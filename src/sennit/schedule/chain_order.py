@@ -1,11 +1,8 @@
-"""`ChainOrder`: of the ready tasks, the one that the longest chain waits for (`sennit.schedule.chains`).
+"""`ChainOrder`: of the ready tasks, backwards first, then the one that the longest chain waits for.
 
-A chain ends with the last micro-batch, so an early one has those behind it to come as well: each has to go through the
-whole stretch of layers on this worker, forward, or backward with its weight gradients.
-
-    follows(F j) = chain + (M - 1 - j) x forwards of the stretch
-    follows(B j) = chain + (M - 1 - j) x backwards and weight gradients of the stretch            I likewise
-    follows(W j) = chain
+    1  I or B     nothing can take their place: all earlier layers' versions come from them
+    2  F and W    whichever starts the longer chain (`sennit.schedule.chains`). A forward's chain ends with the last
+                  micro-batch, so an early micro-batch has those behind it to come as well
 
 So a weight gradient goes before a forward if what waits for its version is more than what that forward leads to, which
 depends on all subnets in flight. With earliest-first (`CspOrder`), many in flight are harmful: the newest take slots
@@ -35,28 +32,36 @@ class ChainOrder:
     def __init__(self, chains: Chains) -> None:
         self.chains = chains
         self.seen = 0
-        self.ready: list[Entry] = []
+        self.backward: list[Entry] = []
+        self.other: list[Entry] = []
 
     def add(self, task: Task) -> None:
-        heappush(self.ready, self.entry(task))
+        heappush(self.other if task.kind in "FW" else self.backward, self.entry(task))
 
     def pop(self) -> Task | None:
         if self.seen != self.chains.changes:
-            self.seen = self.chains.changes
-            self.ready = [self.entry(task) for _, _, _, task in self.ready]
-            heapify(self.ready)
-        return heappop(self.ready)[3] if self.ready else None
+            self.sort_again()
+        if self.backward:
+            return heappop(self.backward)[3]
+        return heappop(self.other)[3] if self.other else None
 
     def entry(self, task: Task) -> Entry:
         kind, y, j, r = task
-        chain, behind = self.chains.held[y], self.chains.m - 1 - j
+        chain = self.chains.held[y]
         if kind == "F":
-            follows = chain.forward[r] + behind * chain.links[r].forward_stretch
+            follows = chain.forward[r] + (self.chains.m - 1 - j) * chain.links[r].forward_stretch
         elif kind == "W":
             follows = chain.weight[r]
         else:
-            follows = chain.backward[r] + behind * chain.links[r].backward_stretch
+            follows = chain.backward[r] + (self.chains.m - 1 - j) * chain.links[r].backward_stretch
         return -follows, y, j, task
+
+    def sort_again(self) -> None:
+        """Chains have grown since."""
+        self.seen = self.chains.changes
+        for heap in (self.backward, self.other):
+            heap[:] = [self.entry(task) for _, _, _, task in heap]
+            heapify(heap)
 
 
 def order(worker: int, setting: Setting) -> ChainOrder:

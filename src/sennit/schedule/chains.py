@@ -23,7 +23,7 @@ class Link:
 
     Attributes:
         forward, backward, weight: of one micro-batch, in any unit; `backward` is I if backwards are split, else B.
-        forward_stretch, backward_stretch: forward, and backward + weight, of all neighbouring runs on the same worker.
+        forward_stretch, backward_stretch: the same, for all neighbouring runs on the same worker together.
         groups: that it reads and writes.
         reads: for each of them the version.
     """

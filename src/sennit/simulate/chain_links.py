@@ -16,14 +16,13 @@ def chain_links(pieces: Sequence[Piece], reads: Callable[[str], int], *, split: 
         reads: group to the version that the subnet reads.
         split: backward as I and W.
     """
-    found: list[tuple[float, float, float, float, float]] = []
+    found: list[Link] = []
     for _, stretch in groupby(pieces, key=lambda piece: piece.worker):
-        costs = [
-            (c.forward, c.input, c.weight) if split else (c.forward, c.whole, 0.0)
-            for c in (piece.cost for piece in stretch)
-        ]
-        found += [(*cost, sum(f for f, _, _ in costs), sum(b + w for _, b, w in costs)) for cost in costs]
-    return [
-        Link(*costs, piece.groups, [reads(group) for group in piece.groups])
-        for costs, piece in zip(found, pieces, strict=True)
-    ]
+        held = list(stretch)
+        forward = [piece.cost.forward for piece in held]
+        backward = [piece.cost.input if split else piece.cost.whole for piece in held]
+        for piece, f, b in zip(held, forward, backward, strict=True):
+            weight = piece.cost.weight if split else 0.0
+            versions = [reads(group) for group in piece.groups]
+            found.append(Link(f, b, weight, sum(forward), sum(backward), piece.groups, versions))
+    return found
