@@ -194,7 +194,7 @@ def can_be_locked(folder: Path) -> bool:
 
 
 def subnets(folder: Path) -> int:
-    return read(str(folder / "losses.jsonl")).count(b'"loss"')
+    return sum(b'"evaluation"' not in line for line in read(str(folder / "losses.jsonl")).splitlines())
 
 
 def main() -> int:
@@ -268,7 +268,7 @@ def main() -> int:
             flush=True,
         )
     print(f"{call} commands, {(time.monotonic() - begin) / 60:.1f} minutes; killed: {figures.kinds}")
-    (given.out / "figures.json").write_text(json.dumps(vars(figures)))
+    (given.out / "figures.json").write_text(json.dumps({**vars(figures), "killed": len(figures.kinds)}))
     return 0
 
 

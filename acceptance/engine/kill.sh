@@ -19,6 +19,7 @@ value() { "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.arg
 wanted=$(value wanted)
 figure "kills whose run ended with the hashes of the uninterrupted one" "$(value good)/$wanted" "==" "${wanted:-20}/${wanted:-20}"
 figure "runs brought to their end" "$(value runs)" ">=" 1
+figure "kinds of process that were killed" "$(value killed)" "==" 3
 figure "runs with other hashes" "$(value different)" "==" 0
 figure "resumes that failed" "$(value failed)" "==" 0
 figure "seconds from the kill of a launcher or worker until all have stopped with a message, at most" "$(value seconds_worker)" "<=" 1
