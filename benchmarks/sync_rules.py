@@ -4,9 +4,8 @@
 
 Each rule with its papers' order, M = 1, 2, 4, on as many workers as asked; then, for M = 2, on one worker as well:
 the hashes of `csp` and `bulk:4` must be those of the other number of workers, those of bulks per worker and of
-asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations that the
-run recorded, and no time between tasks: what is left to the measured one is host and links. Rows that stand in the file
-already are left alone.
+asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations and
+delays that the run recorded. Rows that stand in the file already are left alone.
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe, read_recipe
 from sennit.runtime import dryrun
 from sennit.runtime.fingerprint import fingerprint
-from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
 from sennit.runtime.forked import in_child
 from sennit.runtime.placing import plans_of
 from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
 from sennit.runtime.train import train
-from sennit.schedule.order import Task
 from sennit.supernet.build import Built
 from sennit.trace.events import read_call
 
@@ -78,12 +76,10 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
     }  # fmt: skip
     if workers > 1:
         held = settled(made, placement)
-        taken = {Task(s.kind, s.seq_id, s.micro_batch, s.run): s.end - s.start for s in spans}  # type: ignore[arg-type]
-        load = RecipeLoad(
-            made, held, plans_of(made.built, held, waits=Waits.measured(made.built.block_s)), Waits({}), given.steps
-        )
-        makespan = forecast(load, durations=taken.__getitem__).makespan
-        row["simulated_bubble"] = 1.0 - sum(taken.values()) / (workers * makespan)
+        told = Waits.measured(made.built.block_s)
+        load = RecipeLoad(made, held, plans_of(made.built, held, waits=told), told, given.steps)
+        makespan = forecast(load, recorded=Recorded.of(spans)).makespan
+        row["simulated_bubble"] = 1.0 - sum(s.end - s.start for s in spans) / (workers * makespan)
         row["makespan_s"], row["simulated_makespan_s"] = (
             max(s.end for s in spans) - min(s.start for s in spans),
             makespan,

@@ -158,7 +158,7 @@ def test_numbers_are_whole(tmp_path: Path, key: str, value: str) -> None:
             '"delayed:1"',
             "shared must be 'strict', 'delayed:K' with K >= 2, or 'frozen', got 'delayed:1'",
         ),
-        ("sync", '"bsp"', "sync must be one of csp"),
+        ("sync", '"bsp"', "sync must be csp, bulk:K with K >= 1"),
         ("precision", '"fp16"', "precision must be one of fp32, tf32, bf16, got 'fp16'"),
         ("optimizer", '{ name = "lion" }', "optimizer.name must be one of adam, adamw, sgd, got 'lion'"),
         ("optimizer", "{ momentum = 0.9 }", "optimizer.name is missing"),
@@ -376,7 +376,7 @@ def test_loading_sets_threads_and_kernels(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"workers": 0}, "--workers must be at least 1, got 0"),
-        ({"device": "tpu"}, "--device must be cpu or cuda, got 'tpu'"),
+        ({"device": "tpu"}, "--device must be cpu, cuda or virtual, got 'tpu'"),
         ({"in_flight": -1}, "in_flight >= 0"),
         ({"loaders": -1}, "loaders >= 0"),
         ({"prefetch": 0}, "prefetch >= 1"),

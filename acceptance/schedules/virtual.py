@@ -18,7 +18,7 @@ from typing import Any
 
 from sennit.profile.waits import Waits
 from sennit.recipe import CheckpointRule, Placement, Recipe
-from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
 from sennit.runtime.placing import plans_of
 from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
@@ -64,17 +64,6 @@ def orders(spans: list[Span]) -> dict[int, list[Task]]:
     return found
 
 
-def taken(spans: list[Span]) -> dict[Task, float]:
-    """Seconds from when each task could begin, its worker being free, to its end: host time belongs to the task."""
-    free: dict[int, float] = {}
-    found: dict[Task, float] = {}
-    for span in sorted(spans, key=lambda span: span.start):
-        could = min(span.start, max(span.ready, free.get(span.worker, 0.0)))
-        found[Task(span.kind, span.seq_id, span.micro_batch, span.run)] = span.end - could  # type: ignore[arg-type]
-        free[span.worker] = span.end
-    return found
-
-
 def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
     settings = dict(POLICIES[name])
     recipe = Recipe(
@@ -93,8 +82,7 @@ def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
     load = RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=told), told, args.subnets)
     outcome = forecast(load)
     again: list[Span] = []
-    durations = taken(spans)
-    forecast(load, watch=again.append, durations=durations.__getitem__)
+    forecast(load, watch=again.append, recorded=Recorded.of(spans))
     recorded, replayed = orders(spans), orders(again)
     same = sum(a == b for worker in recorded for a, b in zip(recorded[worker], replayed[worker], strict=True))
     shutil.rmtree(folder)

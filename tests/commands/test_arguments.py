@@ -30,9 +30,9 @@ def test_overview_names_all_commands_and_exit_codes(call: Callable) -> None:
     [
         ((), "{train,"),
         (("tran",), "tran"),
-        (("train", "r.toml", "--schedule", "csp"), "--schedule"),
+        (("train", "r.toml", "--speed", "high"), "--speed"),
         (("train", "r.toml", "--workers", "two"), "--workers"),
-        (("train", "r.toml", "--device", "virtual"), "cuda"),
+        (("train", "r.toml", "--device", "tpu"), "virtual"),
         (("train", "r.toml", "another"), "another"),
         (("search",), "RUN"),
         (("export", "run"), "--to"),

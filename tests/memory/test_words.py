@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,13 +14,13 @@ Word = tuple[int, int, int]
 
 
 class Watched(list[int]):
-    """Words that remember what stood there after every store."""
+    """Words that tell after every store what stands there."""
 
-    seen: list[tuple[int, ...]]
+    told: Callable[[tuple[int, ...]], None]
 
     def __setitem__(self, place: Any, number: Any) -> None:
         super().__setitem__(place, number)
-        self.seen.append(tuple(self))
+        self.told(tuple(self))
 
 
 @st.composite
@@ -38,14 +39,22 @@ def words_in_order(draw: st.DrawFn) -> list[Word]:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(words_in_order())
-def test_the_new_word_stands_with_the_last_store_and_never_before(words: list[Word]) -> None:
-    """Else whoever waits for it goes on, stores the next word, and the rest of this one is stored over it."""
+def test_whoever_waits_for_a_word_may_store_the_next_one_at_once(words: list[Word]) -> None:
+    """Processes are put off at any moment: as soon as a word stands, the next one is stored, by someone else, while the
+    one who stores this word has not come back from its last store."""
     held = Watched([-1, -1, -1])
     host = HostStore.__new__(HostStore)
     host.words = {"bn#buffers": [held]}  # type: ignore[dict-item]
-    for at, word in enumerate(words):
-        held.seen = []
-        host.move("bn#buffers", word)
-        assert held.seen[-1] == word
-        for between in held.seen[:-1]:
-            assert between not in words[at:], f"{between} on the way to {word}"
+    stood: list[tuple[int, ...]] = []
+
+    def told(now: tuple[int, ...]) -> None:
+        if len(stood) < len(words) and now == words[len(stood)]:
+            stood.append(now)
+            if len(stood) < len(words):
+                host.move("bn#buffers", words[len(stood)])
+        else:
+            assert now not in words[len(stood) :], f"{now} stands before its time"
+
+    held.told = told
+    host.move("bn#buffers", words[0])
+    assert stood == words and tuple(held) == words[-1]

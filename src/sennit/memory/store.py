@@ -151,12 +151,12 @@ class HostStore:
 
         The three numbers are stored one by one, the last one last, and only those that change: so what stands there in
         between is a word that has passed, and nothing is stored after the new one stands. Whoever waits for that may go
-        on at once and store the next word.
+        on at once and store the next word, so what changes is looked up before the first store.
         """
         words = self.words[group][0]
-        for place, number in ((USE, word[2]), (MICRO, word[1]), (VERSION, word[0])):
-            if words[place] != number:
-                words[place] = number
+        changes = [(place, word[place]) for place in (USE, MICRO, VERSION) if words[place] != word[place]]
+        for place, number in changes:
+            words[place] = number
 
     # -- whole state
 
