@@ -25,7 +25,7 @@ from sennit.trace.span import Span
 
 @dataclass(frozen=True)
 class RecipeLoad:
-    """The subnets of a recipe as chains of runs. A value that skips runs is taken to go along with the others.
+    """The subnets of a recipe, run by run.
 
     Attributes:
         placement: settled (`runtime.scheduling`).

@@ -23,5 +23,9 @@ def pieces_of(runs: Sequence[Run], groups: Groups, kept: frozenset[str], waits: 
         # a group belongs to the first run that reads it, which steps it
         read = {group for step in run.steps for group in groups.of_step(step)[0]} - kept - owned
         owned |= read
-        pieces.append(Piece(run.worker, tuple(sorted(read)), waits.of(step.block for step in run.steps)))
+        sources = {arrival.source for arrival in run.arrivals}
+        if run.has_loss:  # whatever nobody reads ends there, too
+            sources |= {r for r in range(run.index) if not runs[r].departures}
+        cost = waits.of(step.block for step in run.steps)
+        pieces.append(Piece(run.worker, tuple(sorted(read)), cost, sources=tuple(sorted(sources))))
     return pieces

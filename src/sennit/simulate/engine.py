@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from sennit.errors import UserError
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task
+from sennit.simulate.branches import Branches
 from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster
@@ -135,16 +136,17 @@ class Simulation:
     def done(self, task: Task, worker: int) -> None:
         kind, y, j, r = task
         flight = self.flights[y]
-        pieces = flight.pieces
+        pieces, branches = flight.pieces, flight.branches
         if kind == "F":
             if r + 1 < len(pieces):
-                self.hand_over(Task("F", y, j, r + 1), worker, pieces[r].out_bytes, "value")
+                for reader in (r + 1,) if branches is None else branches.readers[r]:
+                    self.hand_over(Task("F", y, j, reader), worker, pieces[r].out_bytes, "value")
             else:
                 self.ready(Task("I" if self.split else "B", y, j, r), "gradient", "loss")
             return
         if kind != "W":
-            if r:
-                self.hand_over(Task(kind, y, j, r - 1), worker, pieces[r - 1].out_bytes, "gradient")
+            for source in ((r - 1,) if r else ()) if branches is None else branches.sources[r]:
+                self.hand_over(Task(kind, y, j, source), worker, pieces[source].out_bytes, "gradient")
             if kind == "I":
                 self.ready(Task("W", y, j, r), "weight")
                 return
@@ -173,8 +175,11 @@ class Simulation:
             self.come(task, came)
 
     def come(self, task: Task, came: Came) -> None:
-        """The value or gradient that a task reads is there."""
-        if task.kind == "F" and (flight := self.flights[task.seq_id]).closed[task.run]:
+        """A value or gradient that a task reads is there."""
+        flight = self.flights[task.seq_id]
+        if flight.branches is not None and flight.branches.waits(task):
+            return
+        if task.kind == "F" and flight.closed[task.run]:
             flight.held[task.run].append(task.micro_batch)
         else:
             self.gate(task, came)
@@ -259,6 +264,8 @@ class Simulation:
         self.sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
         n = len(pieces)
         flight = self.flights[y] = Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, n)
+        if any(piece.sources is not None for piece in pieces):
+            flight.branches = Branches(pieces, self.m)
         came = Came(self.now, "admitted" if self.last else "start", "", self.last)
         for r, piece in enumerate(pieces):
             for group in piece.groups:
@@ -274,8 +281,9 @@ class Simulation:
             self.memory.admit(y, pieces)
         if self.chains is not None:
             self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=self.split))
-        for j in range(self.m):
-            self.come(Task("F", y, j, 0), came)
+        for r in (0,) if flight.branches is None else flight.branches.first:
+            for j in range(self.m):
+                self.come(Task("F", y, j, r), came)
 
     def fetch(self, flight: Flight, y: int, r: int) -> None:
         """The layers of a run set out from the host, to every worker that needs them."""

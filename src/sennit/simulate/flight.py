@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sennit.schedule.order import Task
+from sennit.simulate.branches import Branches
 from sennit.simulate.load import Piece
 from sennit.trace.span import Cause
 
@@ -20,6 +21,7 @@ class Flight:
         held: per run, micro-batches whose value has come while it is closed.
         left: per run, gradients that have not been computed.
         open_runs: runs that still have gradients to compute.
+        branches: who waits for whom; None in a chain.
     """
 
     pieces: Sequence[Piece]
@@ -27,6 +29,7 @@ class Flight:
     held: list[list[int]]
     left: list[int]
     open_runs: int
+    branches: Branches | None = None
 
 
 class Came(NamedTuple):

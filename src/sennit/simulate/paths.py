@@ -69,6 +69,7 @@ def ways(load: Load, sync: Sync, in_flight: float, *, split: bool, cluster: Clus
     """Group to version to when it is there."""
     admitted, ended = 0.0, 0.0
     for y, pieces in enumerate(load.subnets()):
+        assert all(piece.sources is None for piece in pieces), "bounds know chains alone"
         sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
         if y >= in_flight:
             ended = max(ended, found[y - int(in_flight)].end)
