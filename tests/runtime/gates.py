@@ -6,10 +6,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor, nn
 
 from sennit.memory.cpu import CpuStore
+from sennit.memory.store import USE, HostStore
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.worker import Worker
 
@@ -43,6 +45,32 @@ class Copies(CpuStore):
     def acquire(self, group: str, version: int) -> dict[str, Tensor]:
         leaves = super().acquire(group, version)
         return {name: nn.Parameter(t.detach().clone(), requires_grad=t.requires_grad) for name, t in leaves.items()}
+
+
+class Halting(CpuStore):
+    """Stands still in the middle of storing the word of a second use, as a process may that shares a core; whoever waits
+    for that use goes on meanwhile, and stores the next word."""
+
+    def __init__(self, host: HostStore) -> None:
+        super().__init__(host)
+        for group, words in host.words.items():
+            if group.endswith("#buffers"):
+                host.words[group] = [_Slow(word) for word in words]  # type: ignore[misc]
+
+
+class _Slow:
+    """Words of which some stores take a while."""
+
+    def __init__(self, words: Any) -> None:
+        self.words = words
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.words[place]
+
+    def __setitem__(self, place: Any, number: Any) -> None:
+        self.words[place] = number
+        if place == USE and number:
+            time.sleep(0.05)
 
 
 class Late:

@@ -12,7 +12,7 @@ from sennit.errors import RunError
 from sennit.runtime import launcher, stall
 from sennit.runtime.channel import Channel
 from sennit.runtime.share import Parts
-from tests.runtime.gates import Late, Lossy
+from tests.runtime.gates import Halting, Late, Lossy
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import cuts_file, violations
 
@@ -53,6 +53,15 @@ def test_late_messages_change_nothing(case: str, tmp_path: Path) -> None:
         result = run(made, tmp_path / name, workers=workers, plan=plan, in_flight=4, parts=late(workers))
         assert hashes(result) == hashes(plain), name
         assert not violations(tmp_path / name)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_stands_still_while_it_publishes_is_overtaken_and_harms_nobody(tmp_path: Path) -> None:
+    made = recipe(steps=12)
+    plain = run(made, tmp_path / "plain", engine="plain")
+    result = run(made, tmp_path / "run", workers=2, in_flight=4, parts=Parts(store=Halting))
+    assert hashes(result) == hashes(plain)
+    assert not violations(tmp_path / "run")
 
 
 @pytest.mark.usefixtures("impatient")
