@@ -48,8 +48,8 @@ class Copies(CpuStore):
 
 
 class Halting(CpuStore):
-    """Stands still while it stores the word of a second use, as a process may that shares a core. Whoever waits for that
-    use goes on meanwhile, and stores the next word."""
+    """Stands still while it stores the word of a second use, as processes may that share a core. Whoever waits for
+    that use goes on meanwhile, and stores the next word."""
 
     def __init__(self, host: HostStore) -> None:
         super().__init__(host)
