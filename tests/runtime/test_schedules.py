@@ -40,6 +40,8 @@ def test_an_order_changes_no_bit(sync: str, tmp_path: Path) -> None:
         ({}, {"schedule": "fastest"}, r"there is no schedule 'fastest'; there are csp, naspipe, gpipe"),
         ({}, {"schedule": "tap"}, r"--schedule tap runs under asp, the recipe says 'csp'"),
         ({"sync": "asp:none"}, {"schedule": "tap"}, r"depends on times: set allow_nondeterministic = true"),
+        ({"sync": "asp:stash"}, {"schedule": "csp"}, r"depends on times: set allow_nondeterministic = true"),
+        ({"sync": "asp:stash"}, {"schedule": "naspipe"}, r"depends on times: set allow_nondeterministic = true"),
         ({}, {"schedule": "chimera"}, r"it can be simulated, not run yet"),
         ({}, {"schedule": "gpipe", "split": True}, r"leave out --split, or take zero-bubble"),
         ({}, {"schedule": "gpipe", "chunks": 2}, r"fixes the number of chunks; leave out --chunks 2"),

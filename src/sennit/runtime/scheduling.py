@@ -33,10 +33,10 @@ def settled(recipe: Recipe, placement: Placement) -> Placement:
         raise UserError(
             f"--schedule {name} places micro-batches on different workers: it can be simulated, not run yet"
         )
-    if name == "tap" and not recipe.allow_nondeterministic:
+    if rule.kind == "asp" and not fixed(held) and not recipe.allow_nondeterministic:
         raise UserError(
-            "--schedule tap runs whatever is ready, so its result depends on times: set allow_nondeterministic = true "
-            "in the recipe, or leave it out for PipeDream's order"
+            f"--schedule {name} runs whatever is ready, so its result depends on times: set allow_nondeterministic = "
+            "true in the recipe, or leave it out for PipeDream's order"
         )
     if placement.release not in held.releases:
         raise UserError(f"--schedule {name} knows stages only; leave out --release {placement.release}")
