@@ -5,7 +5,8 @@
 Each rule with its papers' order, M = 1, 2, 4, on as many workers as asked; then, for M = 2, on one worker as well:
 the hashes of `csp` and `bulk:4` must be those of the other number of workers, those of bulks per worker and of
 asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations and
-delays that the run recorded. Rows that stand in the file already are left alone.
+delays that the run recorded. `block_s` (recorded, seconds of forward and backward) and `busy_s` (of all tasks, by
+kind) are there to make waits for virtual devices of. Rows that stand in the file already are left alone.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
         "ms_per_subnet": 1e3 / result["subnets_per_s"], "bubble": result["bubble"], "last_loss": result["last_loss"],
         **{key: result[key] for key in HASHES}, "wall_s": time.time() - begin,
     }  # fmt: skip
+    busy = {kind: sum(span.end - span.start for span in spans if span.kind == kind) for kind in "FBIW"}
+    row["busy_s"], row["block_s"] = busy, dict(made.built.block_s)
     if workers > 1:
         held = settled(made, placement)
         told = Waits.measured(made.built.block_s)
