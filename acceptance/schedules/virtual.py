@@ -3,8 +3,8 @@
     python acceptance/schedules/virtual.py --out FOLDER [--workers 8] [--subnets 200] [--wait 0.03] [--only csp]
 
 Each policy runs for real (processes, channels, versions) with waits for computation, and is simulated with the same
-waits. Then the durations that were recorded are given to the simulator, which must put the tasks of each
-worker in the recorded order. One JSON object a line.
+waits. Then the moments that were recorded are given to the simulator, which must put the tasks of each worker in the
+recorded order (`sennit.runtime.replay`). One JSON object a line.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import Any
 
 from sennit.profile.waits import Waits
 from sennit.recipe import CheckpointRule, Placement, Recipe
-from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
+from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.placing import plans_of
+from sennit.runtime.replay import replay
 from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
 from sennit.runtime.train import train
-from sennit.schedule.order import Task
 from sennit.trace.events import read_call
-from sennit.trace.span import Span
 
 HERE = Path(__file__).parent
 DEPTH = 16
@@ -52,18 +51,6 @@ def waits_file(path: Path, mean: float) -> None:
     path.write_text(json.dumps({"format": "sennit.waits/1", "blocks": rows}))
 
 
-def spans_of(folder: Path) -> list[Span]:
-    return [span for span in read_call(folder / "trace.jsonl").spans if span.kind in "FBIW"]
-
-
-def orders(spans: list[Span]) -> dict[int, list[Task]]:
-    """Tasks of each worker in order of their starts."""
-    found: dict[int, list[Task]] = {}
-    for span in sorted(spans, key=lambda span: span.start):
-        found.setdefault(span.worker, []).append(Task(span.kind, span.seq_id, span.micro_batch, span.run))  # type: ignore[arg-type]
-    return found
-
-
 def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
     settings = dict(POLICIES[name])
     recipe = Recipe(
@@ -74,22 +61,19 @@ def one(name: str, args: argparse.Namespace, waits: Path) -> dict[str, Any]:
     placement = Placement(workers=args.workers, device="virtual", waits=str(waits), schedule=name, **settings)
     folder = args.out / name
     train(Request(recipe=recipe, placement=placement, out=folder))
-    spans = spans_of(folder)
+    trace = read_call(folder / "trace.jsonl")
+    spans = [span for span in trace.spans if span.kind in "FBIW"]
     real = max(s.end for s in spans) - min(s.start for s in spans)
 
     held = settled(recipe, placement)
     told = Waits.read(waits, [f"blocks.{i}" for i in range(DEPTH)])
     load = RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=told), told, args.subnets)
     outcome = forecast(load)
-    again: list[Span] = []
-    forecast(load, watch=again.append, recorded=Recorded.of(spans))
-    recorded, replayed = orders(spans), orders(again)
-    same = sum(a == b for worker in recorded for a, b in zip(recorded[worker], replayed[worker], strict=True))
+    same, tasks = replay(load, spans, trace.counters)
     shutil.rmtree(folder)
     return {
-        "policy": name, "subnets": args.subnets, "workers": args.workers, "tasks": len(spans), "makespan": real,
-        "simulated": outcome.makespan, "ratio": real / outcome.makespan, "same_order": same / len(spans),
-        "workers_in_order": sum(recorded[w] == replayed[w] for w in recorded),
+        "policy": name, "subnets": args.subnets, "workers": args.workers, "tasks": tasks, "makespan": real,
+        "simulated": outcome.makespan, "ratio": real / outcome.makespan, "same_order": same / tasks,
     }  # fmt: skip
 
 

@@ -79,12 +79,17 @@ class Recorded:
         for span in sorted(spans, key=lambda span: span.start):
             if span.kind not in ("F", "B", "I", "W"):
                 continue
-            task = Task(cast("Kind", span.kind), span.seq_id, span.micro_batch, span.run)
+            task = Task(kind_of(span), span.seq_id, span.micro_batch, span.run)
             could = min(span.start, max(span.ready, free.get(span.worker, 0.0)))
             seconds[task] = span.end - could  # what the host does in between belongs to the task
             transit[task] = max(0.0, span.ready - span.left)
             free[span.worker] = span.end
         return Recorded(seconds, transit)
+
+
+def kind_of(span: Span) -> Kind:
+    """The kind of a span that is a task."""
+    return cast("Kind", span.kind)
 
 
 class Repeated(Simulation):

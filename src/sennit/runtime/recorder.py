@@ -21,6 +21,9 @@ from sennit.trace.span_log import SpanLog
 STEPS = "U"
 """Kind of spans of optimizer steps outside of tasks."""
 
+LET_IN = "subnets let in"
+"""Counter: how many subnets have come in at a worker."""
+
 
 class Recorder:
     """Spans of one worker.

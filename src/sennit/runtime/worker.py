@@ -29,7 +29,7 @@ from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.pieces import pieces_of
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
-from sennit.runtime.recorder import Recorder
+from sennit.runtime.recorder import LET_IN, Recorder
 from sennit.runtime.scheduling import fixed, policy_of, refuse_detours, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.stall import Quiet, awaited
@@ -276,6 +276,7 @@ class Worker:
             pieces = pieces_of(subnet.runs, self.built.groups, self.share.frozen, self.share.costs)
             self.chains.forget(int(self.share.low.min()))
             self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=placement.split))
+        self.recorder.count({LET_IN: self.next_id})
         for run in subnet.own:
             for j in range(self.m):
                 self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))

@@ -70,8 +70,8 @@ class Simulation:
         """What has just ended, the maker of whatever comes of it."""
         self.came: dict[Task, tuple[float, Came]] = {}
         """Since when a task is ready, and why not earlier; if somebody watches."""
-        self.events: list[tuple[float, int, int, float, Task | Arrival]] = []
-        """Time, number, worker (-1: a message is there), begin, and what ends."""
+        self.events: list[tuple[float, int, int, float, Task | Arrival | None]] = []
+        """Time, number, worker (-1: a message is there), begin, and what ends (None: the worker looks again)."""
         self.number = 0
 
     def run(self) -> Outcome:
@@ -108,8 +108,10 @@ class Simulation:
                     ready, (left, cause, of, by) = self.came.pop(what)
                     self.watch(Span(worker, *what, began, self.now, ready, left, cause, of, str(by or "")))
                 self.done(what, worker)
-            else:
+            elif what is not None:
                 self.arrived(what)
+            else:
+                self.look(worker)
         self.check_finished()
         return Outcome(self.now, busy, count, self.next_id, self.memory.peak if self.memory else [])
 
@@ -117,9 +119,13 @@ class Simulation:
         """Device time of a task. What has been recorded of a real run can be played by overriding it."""
         return self.flights[task.seq_id].pieces[task.run].cost[_COST[task.kind]]
 
-    def later(self, at: float, worker: int, what: Task | Arrival) -> None:
+    def later(self, at: float, worker: int, what: Task | Arrival | None) -> None:
         self.number += 1
         heapq.heappush(self.events, (at, self.number, worker, self.now, what))
+
+    def look(self, worker: int) -> None:
+        """A worker asks its order, though nothing has come."""
+        self.woken.add(worker)
 
     def check_finished(self) -> None:
         if self.memory and (stuck := [k for k, waiting in enumerate(self.memory.waiting) if waiting]):
