@@ -1,4 +1,4 @@
-"""Static networks: model spaces without a choice, as two halves that torch's pipelining can take."""
+"""Static networks: model spaces without a choice, in two or four parts that torch's pipelining can take."""
 
 from __future__ import annotations
 
@@ -46,37 +46,47 @@ class Attention(nn.Module):
         return self.norm(x + self.inner(x, x, x, need_weights=False)[0])
 
 
+class Hidden(nn.Sequential):
+    """(B, L, D) to (B, L, D); its output is no view."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(WIDTH, WIDTH), nn.ReLU())
+
+
 class Static(sn.ModelSpace):
-    """Modules one after the other; `first` and `second` are the halves."""
+    """Parts one after the other."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = self.halves()
+        self.parts = nn.ModuleList(self.made())
 
-    def halves(self) -> tuple[nn.Module, nn.Module]:
+    def made(self) -> list[nn.Module]:
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x))
+        for part in self.parts:
+            x = part(x)
+        return x
 
 
 class Perceptron(Static):
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        first = nn.Sequential(nn.Linear(WIDTH, 16), nn.GELU(), nn.Linear(16, WIDTH), nn.LayerNorm(WIDTH))
-        return first, nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), Last())
+    def made(self) -> list[nn.Module]:
+        first = nn.Sequential(nn.Linear(WIDTH, 16), nn.GELU())
+        return [first, nn.Sequential(nn.Linear(16, WIDTH), nn.LayerNorm(WIDTH)), Hidden(), Last()]
 
 
 class Attentive(Static):
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        return nn.Sequential(Attention(), nn.Linear(WIDTH, WIDTH)), nn.Sequential(Attention(), Last())
+    def made(self) -> list[nn.Module]:
+        second = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))
+        return [Attention(), second, Attention(), Last()]
 
 
 class Convolved(Static):
     """The norms where it is cut leave contiguous tensors: torch's pipeline sends no others."""
 
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        first = nn.Sequential(nn.Linear(WIDTH, WIDTH), Convolution(), nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH))
-        return first, nn.Sequential(nn.LayerNorm(WIDTH), Convolution(), nn.Linear(WIDTH, WIDTH), Last())
+    def made(self) -> list[nn.Module]:
+        convolutions = [nn.Sequential(nn.LayerNorm(WIDTH), Convolution(), nn.LayerNorm(WIDTH)) for _ in range(2)]
+        return [Hidden(), *convolutions, nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), Last())]
 
 
 class Branches(nn.Module):
@@ -93,40 +103,46 @@ class Branches(nn.Module):
 class Branched(Static):
     """Branches in one module are one step for us, and its sums are autograd's, as they are for torch."""
 
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        return nn.Sequential(nn.Linear(WIDTH, WIDTH), Branches()), nn.Sequential(Branches(), Last())
+    def made(self) -> list[nn.Module]:
+        return [Hidden(), Branches(), Branches(), Last()]
 
 
 class Opened(Static):
     """The same branches, written in the space itself: each call is a step of its own, and gradients of a value that
     several steps read are added in reverse program order, as autograd does."""
 
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        return nn.Linear(WIDTH, WIDTH), nn.ModuleList([Branches(), Last()])
+    def made(self) -> list[nn.Module]:
+        return [nn.Linear(WIDTH, WIDTH), Branches(), Last()]
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        branches, last = self.second[0], self.second[1]
-        x = torch.tanh(branches.a(x)) * torch.sigmoid(branches.b(x)) + branches.c(x)
-        return last(x)
+        first, branches, last = self.parts
+        x = first(x)
+        return last(torch.tanh(branches.a(x)) * torch.sigmoid(branches.b(x)) + branches.c(x))
 
 
 class Dropped(Static):
     """Draws masks on both halves."""
 
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5)), nn.Sequential(nn.Dropout(0.5), Last())
+    def made(self) -> list[nn.Module]:
+        return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5)), nn.Sequential(nn.Dropout(0.5), Last())]
 
 
 class Strided(Static):
     """Is cut where a tensor with the strides of another order passes."""
 
-    def halves(self) -> tuple[nn.Module, nn.Module]:
-        return nn.Sequential(nn.Linear(WIDTH, WIDTH), Convolution()), nn.Sequential(Convolution(), Last())
+    def made(self) -> list[nn.Module]:
+        return [nn.Sequential(nn.Linear(WIDTH, WIDTH), Convolution()), nn.Sequential(Convolution(), Last())]
+
+
+class Viewed(Static):
+    """Is cut behind layers whose outputs are views."""
+
+    def made(self) -> list[nn.Module]:
+        return [*(nn.Linear(WIDTH, WIDTH) for _ in range(3)), Last()]
 
 
 NETS: dict[str, type[Static]] = {
-    net.__name__: net for net in (Perceptron, Attentive, Convolved, Branched, Opened, Dropped, Strided)
+    net.__name__: net for net in (Perceptron, Attentive, Convolved, Branched, Opened, Dropped, Strided, Viewed)
 }
 
 

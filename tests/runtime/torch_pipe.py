@@ -1,6 +1,6 @@
-"""One rank of a pipeline of torch's own, over all static networks and schedules; gradients go to a file.
+"""One rank of a pipeline of torch's own, over static networks and schedules; gradients go to a file.
 
-python -m tests.runtime.torch_pipe RANK FOLDER
+python -m tests.runtime.torch_pipe RANK FOLDER NAMES [SCHEDULE]
 """
 
 from __future__ import annotations
@@ -12,12 +12,35 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
 
 from tests.runtime.runs import recipe
 
 M, BATCH = 4, 12
-SCHEDULES: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+SCHEDULES: dict[str, tuple[Any, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "gpipe": (ScheduleGPipe, ((0,), (1,))),
+    "1f1b": (Schedule1F1B, ((0,), (1,))),
+    "interleaved": (ScheduleInterleaved1F1B, ((0, 2), (1, 3))),
+    "zero-bubble": (ScheduleInterleavedZeroBubble, ((0, 2), (1, 3))),
+    "zbv": (ScheduleZBVZeroBubble, ((0, 3), (1, 2))),
+}
+"""Our name to torch's class, and the stages of both ranks."""
+
+UNCUT = ("Opened", "Dropped", "Strided")
+"""Networks of two parts for torch."""
+
+
+def goes(name: str, schedule: str) -> bool:
+    """Whether torch can run a network under a schedule."""
+    return name not in UNCUT or len(SCHEDULES[schedule][1][0]) == 1
 
 
 def static(name: str) -> Any:
@@ -31,40 +54,54 @@ def static(name: str) -> Any:
 class Second(nn.Module):
     """The second half of `Opened` as torch wants it: one module."""
 
-    def __init__(self, held: Any) -> None:
+    def __init__(self, branches: Any, last: nn.Module) -> None:
         super().__init__()
-        self.held = held
+        self.branches, self.last = branches, last
 
     def forward(self, x: Tensor) -> Tensor:
-        branches, last = self.held[0], self.held[1]
-        return last(torch.tanh(branches.a(x)) * torch.sigmoid(branches.b(x)) + branches.c(x))
+        held = self.branches
+        return self.last(torch.tanh(held.a(x)) * torch.sigmoid(held.b(x)) + held.c(x))
 
 
-def main(rank: int, folder: Path, names: list[str]) -> None:
+def stages_of(name: str, model: Any, number: int) -> list[nn.Module]:
+    """The network in two or four stages."""
+    parts = list(model.parts)
+    if name == "Opened":
+        return [parts[0], Second(*parts[1:])]
+    if len(parts) == number:
+        return parts
+    return [nn.Sequential(*parts[:2]), nn.Sequential(*parts[2:])]
+
+
+def main(rank: int, folder: Path, names: list[str], only: str = "") -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
     found: dict[tuple[str, str], dict[str, Tensor | None]] = {}
     for name in names:
-        for schedule, kind in SCHEDULES.items():
+        for schedule, (kind, layout) in SCHEDULES.items():
+            if not goes(name, schedule) or only not in ("", schedule):
+                continue
             made = static(name)
             torch.manual_seed(7)
             model = made.build_model()
             (task,) = made.tasks(1)
             x = torch.cat([x for x, _ in task.micro_batches])
             y = torch.cat([y for _, y in task.micro_batches])
-            half: Any = (model.first, model.second)[rank]
-            module = Second(half) if name == "Opened" and rank else half
-            stage = PipelineStage(module, rank, 2, torch.device("cpu"))
+            number = sum(len(own) for own in layout)
+            modules = stages_of(name, model, number)
+            stages = [PipelineStage(modules[s], s, number, torch.device("cpu")) for s in layout[rank]]
             steps = kind(
-                stage, M, loss_fn=lambda o, t, made=made, task=task: made.loss(o, t, task, 0), scale_grads=False
-            )
-            steps.step(*(() if rank else (x,)), **({"target": y} if rank else {}))
-            prefix = "second" if rank else "first"
-            found[name, schedule] = {f"{prefix}.{n}": p.grad for n, p in half.named_parameters()}
+                stages if number > 2 else stages[0], M,
+                loss_fn=lambda o, t, made=made, task=task: made.loss(o, t, task, 0), scale_grads=False,
+            )  # fmt: skip
+            last = number - 1 in layout[rank]
+            steps.step(*((x,) if 0 in layout[rank] else ()), **({"target": y} if last else {}))
+            own = {id(p) for s in layout[rank] for p in modules[s].parameters()}
+            found[name, schedule] = {n: p.grad for n, p in model.named_parameters() if id(p) in own}
     torch.save(found, folder / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(","), *sys.argv[4:])
