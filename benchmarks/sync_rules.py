@@ -1,12 +1,15 @@
 """BSP, ASP and CSP on equal terms, in one program: ms per subnet, bubble measured and simulated, last loss, hashes.
 
     python benchmarks/sync_rules.py --data en_de_help.tsv.gz --out results.json [--workers 2] [--steps 40]
+    python benchmarks/sync_rules.py --device virtual --waits results.json --recipe recipes/nlp.c3-small.toml \
+        --workers 4 --out virtual.json
 
 Each rule with its papers' order, M = 1, 2, 4, on as many workers as asked; then, for M = 2, on one worker as well:
 the hashes of `csp` and `bulk:4` must be those of the other number of workers, those of bulks per worker and of
 asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations and
 delays that the run recorded. `block_s` (recorded, seconds of forward and backward) and `busy_s` (of all tasks, by
-kind) are there to make waits for virtual devices of. Rows that stand in the file already are left alone.
+kind) are what waits of virtual devices are made of: those of CSP on two devices, for each M. A virtual run has neither
+losses nor hashes, and is simulated with the same waits. Rows that stand in the file already are left alone.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from typing import Any
 
 from gpu_hashes import HASHES, commit
 
-from sennit.profile.waits import Waits
+from sennit.profile.quick import block_order
+from sennit.profile.waits import FORMAT, Waits
 from sennit.recipe import Placement, Recipe, read_recipe
 from sennit.runtime import dryrun
 from sennit.runtime.fingerprint import fingerprint
@@ -60,11 +64,15 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
     sync, placed = RULES[rule]
     made = replace(recipe, sync=sync, micro_batches=m)
     placement = Placement(workers=workers, device=given.device, **(placed if workers > 1 else {}))
+    if given.waits:
+        given.scratch.write_text(json.dumps(waits_of(Path(given.waits), m)))
+        placement = replace(placement, waits=str(given.scratch))
     if m in BUILT:
         made.__dict__["built"] = copy.copy(BUILT[m])
         made.built.recipe = made
     BUILT[m] = made.built
-    made.built.dry.add((given.device, True))  # each worker does it anyway
+    if given.device == "cuda":
+        made.built.dry.add((given.device, True))  # each worker does it anyway
     begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -79,16 +87,31 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
     row["busy_s"], row["block_s"] = busy, dict(made.built.block_s)
     if workers > 1:
         held = settled(made, placement)
-        told = Waits.measured(made.built.block_s)
+        blocks = block_order(made.built)
+        told = Waits.read(given.scratch, blocks) if given.waits else Waits.measured(made.built.block_s)
         load = RecipeLoad(made, held, plans_of(made.built, held, waits=told), told, given.steps)
-        makespan = forecast(load, recorded=Recorded.of(spans)).makespan
-        row["simulated_bubble"] = 1.0 - sum(s.end - s.start for s in spans) / (workers * makespan)
+        outcome = forecast(load, recorded=None if given.waits else Recorded.of(spans))
+        makespan = outcome.makespan
+        row["simulated_bubble"] = 1.0 - (sum(outcome.busy) if given.waits else sum(busy.values())) / (
+            workers * makespan
+        )
         row["makespan_s"], row["simulated_makespan_s"] = (
             max(s.end for s in spans) - min(s.start for s in spans),
             makespan,
         )
     print({k: str(v)[:12] for k, v in row.items()}, flush=True)
     return row
+
+
+def waits_of(results: Path, m: int) -> dict[str, Any]:
+    """Waits of a micro-batch: the shares of the blocks as recorded, the sums as tasks took in the run."""
+    rows = json.loads(results.read_text())["rows"]
+    row = next(r for r in rows if (r["rule"], r["micro_batches"], r["workers"]) == ("CSP", m, 2))
+    whole, tasks = sum(row["block_s"].values()), row["steps"] * m
+    part = {block: seconds / whole / tasks for block, seconds in row["block_s"].items()}
+    forward, backward = row["busy_s"]["F"], row["busy_s"]["B"]
+    blocks = {block: {"forward": forward * p, "backward": backward * p} for block, p in part.items()}
+    return {"format": FORMAT, "blocks": blocks}
 
 
 def main() -> int:
@@ -99,10 +122,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--waits", help="results of a run on GPUs, for --device virtual")
     parser.add_argument("--on", type=int, help="rows on so many workers alone")
     parser.add_argument("--only", help="rules, with semicolons between them")
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
+    given.scratch = Path(given.out).with_suffix(".waits")
     recipe = read_recipe(given.recipe)
     arguments = {**recipe.data_args, "path": str(Path(given.data).resolve())} if given.data else recipe.data_args
     end = replace(recipe.checkpoint, every=10**9)
@@ -118,7 +143,7 @@ def main() -> int:
     }
     dryrun.BUDGET_S["cuda"] = WARM_S
     wanted = [(rule, m, given.workers) for m in (2, 4, 1) for rule in PLACED] + [("bulk:4", 2, given.workers)]
-    wanted += [(rule, 2, 1) for rule in RULES if "," not in rule]
+    wanted += [(rule, 2, 1) for rule in RULES if "," not in rule and not given.waits]
     wanted = [row for row in wanted if given.on is None or row[2] == given.on]
     done = {(row["rule"], row["micro_batches"], row["workers"]) for row in rows}
     wanted = [row for row in wanted if row not in done and (not given.only or row[0] in given.only.split(";"))]
@@ -126,6 +151,7 @@ def main() -> int:
     for rule, m, workers in wanted:
         rows.append(one(recipe, rule, m, workers, given))
         Path(given.out).write_text(json.dumps(written, indent=1) + "\n")
+    given.scratch.unlink(missing_ok=True)
     return 0
 
 
