@@ -31,6 +31,16 @@ def test_the_space_is_reported_before_training(call: Callable, workplace: Path) 
     assert done.out.splitlines()[0].startswith("o: 3 subnets in ") and len(done.out.splitlines()) == 4
 
 
+def test_a_run_says_what_it_could_have_taken(call: Callable, workplace: Path) -> None:
+    done = call("train", "r.toml", "--steps", "6", "--workers", "2", "--out", "o")
+    assert "  simulated, 40 subnets: bubble 0." in done.out
+    kept = json.loads((workplace / "o" / "result.json").read_text())["prospect"]
+    assert 0 <= kept["bubble_at_bound"] <= kept["bubble"] < 1 and kept["levers"]
+    assert call("report", "o", "--json").json["prospect"] == kept
+    assert f"no order goes below {kept['bubble_at_bound']:.2f}" in " ".join(call("report", "o").out.split())
+    assert call("train", "r.toml", "--steps", "6", "--json").json["prospect"] is None
+
+
 def test_resume_on_another_number_of_workers(call: Callable, workplace: Path, trained_once: Path) -> None:
     wanted = json.loads((trained_once / "result.json").read_text())
     assert call("train", "r.toml", "--steps", "17", "--out", "o", "--engine", "plain").exit == 0

@@ -127,7 +127,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         "engine": run["engine"],
         "workers": placement["workers"],
         "device": placement["device"],
-        **{key: result.get(key) for key in ("subnets_per_s", "bubble", "seconds", *HASHES)},
+        **{key: result.get(key) for key in ("subnets_per_s", "bubble", "prospect", "seconds", *HASHES)},
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
         "loss_first_mean": sum(losses[:some]) / some if some else None,
@@ -185,6 +185,15 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rate = "" if facts["subnets_per_s"] is None else f", {facts['subnets_per_s']:.3g} subnets/s"
         bubble = "" if facts["bubble"] is None else f", bubble {facts['bubble']:.2f}"
         rows.append(("last call", f"{facts['seconds']:.1f} s{rate}{bubble}"))
+    if (found := facts["prospect"]) is not None:
+        rows += [
+            (
+                "simulated",
+                f"{found['subnets']} subnets with what tasks took: bubble {found['bubble']:.2f}; no order goes below "
+                f"{found['bubble_at_bound']:.2f} there ({found['binds']})",
+            ),
+            ("one change", ", ".join(f"{change}: {bubble:.2f}" for change, bubble in found["levers"].items())),
+        ]
     if facts["steps"]:
         n = facts["averaged"]
         means = f"means of {n}: {figure(facts['loss_first_mean'])}, {figure(facts['loss_last_mean'])}"

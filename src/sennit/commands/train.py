@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +16,8 @@ from sennit.errors import RecipeError, RunError, UserError
 
 if TYPE_CHECKING:
     from sennit.recipe import Placement
+    from sennit.runtime.prospect import Prospect
+    from sennit.runtime.request import Request
 
 HELP = """Trains the supernet of a recipe, on any number of workers with the same bits.
 
@@ -107,7 +109,9 @@ class Train:
                 out.say(line)
         with TrainMeter(out) as meter, blaming(RunError, "while training"):
             result = train(request, meter.tell)
-        out.result(result, *told(result))
+        looked = look_back(request, Path(result["out"])) if result["subnets_per_s"] else None
+        result["prospect"] = None if looked is None else asdict(looked)
+        out.result(result, *told(result), *(looked.lines() if looked else ()))
         return 0
 
     def placement(self) -> Placement:
@@ -156,7 +160,7 @@ def recipe_file(given: Path) -> Path:
     named = Path("recipes") / f"{given}.toml"
     if given.is_file():
         return given
-    if not given.suffix and named.is_file():
+    if named.is_file():
         return named
     there = sorted(p.stem for p in Path("recipes").glob("*.toml"))
     close = difflib.get_close_matches(given.stem, there, n=1)
@@ -164,6 +168,22 @@ def recipe_file(given: Path) -> Path:
     known = f" In ./recipes there are {', '.join(there)}" if there else " There is no folder ./recipes here"
     reason = "it is a folder" if given.is_dir() else "no such file"
     raise RecipeError(f"cannot read recipe {given}: {reason}{hint}{known}")
+
+
+def look_back(request: Request, folder: Path) -> Prospect | None:
+    """What the run could have taken, kept with its result."""
+    from sennit.runtime.prospect import prospect
+    from sennit.runtime.runfolder import RunFolder
+    from sennit.trace.events import read_call
+    from sennit.trace.perfetto import MOST_SPANS
+
+    if request.engine == "plain" or request.placement.workers < 2:
+        return None
+    found = prospect(request.recipe, request.placement, read_call(folder / "trace.jsonl", MOST_SPANS).spans)
+    held = RunFolder.open(folder)
+    if found is not None and (kept := held.read_result()) is not None:
+        held.write_json("result.json", {**kept, "prospect": asdict(found)})
+    return found
 
 
 def told(result: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import cast
 
 from sennit.plan.plan import Plans
 from sennit.profile.waits import Waits
-from sennit.program.cut import cut
+from sennit.program.cut import Run, cut
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.pieces import pieces_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, setting_of
@@ -46,15 +46,20 @@ class RecipeLoad:
     def micro_batches(self) -> int:
         return self.recipe.micro_batches
 
-    def subnets(self) -> Iterator[Sequence[Piece]]:
+    def runs(self) -> Iterator[Sequence[Run]]:
+        """Each subnet's runs, on their workers."""
         built, plans = self.recipe.built, self.plans
-        frozen = built.always[0] if self.recipe.sharing.kind == "frozen" else frozenset[str]()
         feed = built.feed()
+        per_layer = self.placement.release == "layer"
         for y in range(self.steps):
             program = built.program(feed.draw())
-            per_layer = self.placement.release == "layer"
             parts = parts_of(program, built.groups, lambda b, y=y: plans.stretch(y, 0, b), per_layer=per_layer)
-            runs = cut(program, [plans.worker(y, 0, step.block) for step in program.steps], parts)
+            yield cut(program, [plans.worker(y, 0, step.block) for step in program.steps], parts)
+
+    def subnets(self) -> Iterator[Sequence[Piece]]:
+        built = self.recipe.built
+        frozen = built.always[0] if self.recipe.sharing.kind == "frozen" else frozenset[str]()
+        for runs in self.runs():
             yield pieces_of(runs, built.groups, frozen, self.waits)
 
 

@@ -1,0 +1,97 @@
+"""What a run could have taken, worked out from spans whose truth is known: those of a simulation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sennit.profile.waits import Waits
+from sennit.recipe import Placement, Recipe
+from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.placing import plans_of
+from sennit.runtime.prospect import Prospect, prospect
+from sennit.runtime.scheduling import settled
+from sennit.simulate.load import Cost
+from sennit.trace.span import Span
+from tests.runtime.runs import recipe as small_recipe
+
+STRAND = Path(__file__).parents[2] / "acceptance" / "schedules"
+DEPTH = 6
+RECIPE = Recipe(
+    space="strand.py:Strand", data="strand.py:Points", batch_size=8, steps=40, micro_batches=2, base=str(STRAND),
+    space_args={"depth": DEPTH, "candidates": 3}, optimizer={"name": "sgd"},
+)  # fmt: skip
+PLACEMENTS = (
+    Placement(workers=3), Placement(workers=2, chunks=2, split=True, release="layer"),
+    Placement(workers=2, schedule="naspipe", in_flight=3),
+)  # fmt: skip
+
+
+def simulated(placement: Placement) -> tuple[list[Span], float]:
+    """Spans of a run, and its bubble."""
+    held = settled(RECIPE, placement)
+    waits = Waits({f"blocks.{i}": Cost(1.0, 2.0, 1.0, 1.0) for i in range(DEPTH)})
+    load = RecipeLoad(RECIPE, held, plans_of(RECIPE.built, held, waits=waits), waits, RECIPE.steps)
+    spans: list[Span] = []
+    return spans, forecast(load, watch=spans.append).bubble
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_finds_the_bubble_again(placement: Placement) -> None:
+    spans, bubble = simulated(placement)
+    found = prospect(RECIPE, placement, spans)
+    assert found is not None
+    assert found.bubble == pytest.approx(bubble)
+    assert 0.0 <= found.bubble_at_bound <= found.bubble
+    assert found.binds in ("dependencies", "devices")
+    assert found.subnets == RECIPE.steps
+
+
+def test_levers_are_what_a_run_with_them_would_be() -> None:
+    spans, _ = simulated(Placement(workers=3))
+    found = prospect(RECIPE, Placement(workers=3), spans)
+    assert found is not None
+    assert found.levers["--split"] == pytest.approx(simulated(Placement(workers=3, split=True))[1])
+    assert found.levers["--in-flight 12"] == pytest.approx(simulated(Placement(workers=3, in_flight=12))[1])
+    assert list(found.levers.values()) == sorted(found.levers.values())
+    assert {"micro_batches = 4", 'sampler = "fair"', "--chunks 2", "--release layer"} <= found.levers.keys()
+
+
+def test_a_call_that_went_on_is_looked_at_where_it_was() -> None:
+    spans, bubble = simulated(Placement(workers=3))
+    later = [span for span in spans if span.seq_id >= 20]
+    found = prospect(RECIPE, Placement(workers=3), later)
+    assert found is not None
+    assert found.bubble == pytest.approx(bubble)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_said_of_what_did_not_run(workers: int) -> None:
+    spans = simulated(Placement(workers=2))[0] if workers == 1 else []
+    assert prospect(RECIPE, Placement(workers=workers), spans) is None
+
+
+def test_branches_are_bounded_by_devices_alone() -> None:
+    branched = small_recipe(
+        space="static_nets.py:Opened", data="static_nets.py:Data", loss_name="cross_entropy", batch_size=12, steps=4
+    )
+    held = settled(branched, Placement(workers=2, release="layer"))
+    costs = Waits(dict.fromkeys(branched.built.covering[0].blocks, Cost(1.0, 2.0, 1.0, 1.0)))
+    load = RecipeLoad(branched, held, plans_of(branched.built, held, waits=costs), costs, 4)
+    spans: list[Span] = []
+    forecast(load, watch=spans.append)
+    found = prospect(branched, Placement(workers=2, release="layer"), spans)
+    assert found is not None
+    assert found.binds == "devices alone"
+    assert found.bubble_at_bound <= found.bubble
+
+
+def test_words() -> None:
+    found = Prospect(100, 0.5, 0.25, "dependencies", {"--split": 0.3, "--chunks 2": 0.499})
+    assert found.lines() == [
+        "  simulated, 100 subnets: bubble 0.50; no order goes below 0.25 (dependencies)",
+        "  bubble with one change: --split 0.30",
+    ]
+    assert replace(found, levers={}, binds="devices alone").lines() == [
+        "  simulated, 100 subnets: bubble 0.50; no order goes below 0.25 (devices alone)"
+    ]
