@@ -15,12 +15,13 @@ def waits(case: Case) -> Waits:
     found: Waits = {}
     last = case.last
     for y, pieces in enumerate(case.load.stream):
+        sources = [(r - 1,) * (r > 0) if p.sources is None else p.sources for r, p in enumerate(pieces)]
         for r in range(len(pieces)):
             for j in range(case.load.micro_batches):
                 forward: dict[Key, float] = {}
-                if r:
-                    forward["F", y, j, r - 1] = _travel(case, ("F", y, j, r - 1), ("F", y, j, r), y, r - 1)
-                else:
+                for s in sources[r]:
+                    forward["F", y, j, s] = _travel(case, ("F", y, j, s), ("F", y, j, r), y, s)
+                if not sources[r]:
                     for x in range(y - case.in_flight + 1):
                         forward |= _all(case, x, range(len(case.load.stream[x])))
                 for group in pieces[r].groups:
@@ -29,8 +30,8 @@ def waits(case: Case) -> Waits:
                 found["F", y, j, r] = forward
                 back = "I" if case.split else "B"
                 found[back, y, j, r] = {("F", y, j, r): 0.0}
-                if r + 1 < len(pieces):
-                    found[back, y, j, r][back, y, j, r + 1] = _travel(case, (back, y, j, r + 1), (back, y, j, r), y, r)
+                for q in (q for q in range(len(pieces)) if r in sources[q]):
+                    found[back, y, j, r][back, y, j, q] = _travel(case, (back, y, j, q), (back, y, j, r), y, r)
                 if case.split:
                     found[last, y, j, r] = {("I", y, j, r): 0.0}
     return found

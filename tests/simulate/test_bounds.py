@@ -111,18 +111,29 @@ def test_one_machine_of_nothing() -> None:
 
 
 @st.composite
+def branches(draw: st.DrawFn, runs: int) -> list[tuple[int, ...] | None]:
+    """Whose output each run reads: any of those before it, and the last one whatever nobody else does; or a chain."""
+    if draw(st.booleans()):
+        return [None] * runs
+    sources = [draw(st.sets(st.integers(0, r - 1))) if r else set[int]() for r in range(runs)]
+    sources[-1] |= set(range(runs - 1)) - set[int]().union(*sources)
+    return [tuple(sorted(held)) for held in sources]
+
+
+@st.composite
 def tiny_cases(draw: st.DrawFn) -> Drawn:
     """At most 8 tasks on 2 workers; links that can carry any number of messages at once."""
     split, m = draw(st.booleans()), draw(st.integers(1, 2))
-    shape = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (3, 1)]))
+    shape = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (3, 1), (1, 3), (1, 4)]))
     subnets, runs = shape
     assume(subnets * runs * m * (3 if split else 2) <= 8)
     half = st.integers(1, 5).map(lambda n: n / 2)
+    sources = draw(branches(runs))
     stream = tuple(
         tuple(
             Piece(
                 draw(st.integers(0, 1)), draw(st.sampled_from([(), ("a",), (f"{r}",)])),
-                Cost(draw(half), draw(half), draw(half), draw(half)),
+                Cost(draw(half), draw(half), draw(half), draw(half)), sources=sources[r],
             )
             for r in range(runs)
         )
@@ -139,6 +150,22 @@ def tiny_cases(draw: st.DrawFn) -> Drawn:
 def test_no_order_at_all_beats_the_bound(case: Drawn) -> None:
     bound = bounds(case.load, case.sync(), case.setting.in_flight, split=case.setting.split, cluster=case.cluster)
     assert bound.makespan <= shortest(case.case) + 1e-9
+
+
+def test_branches_by_hand() -> None:
+    """
+    worker 0   0F .  .  .  .  0B 0B
+    worker 1   .  1F .  1B 1B                0 ──▶ 1 ──▶ 2 and 0 ──▶ 2; a message takes half a second,
+    worker 0   .  .  2F 2B                   and B of run 2 takes one: 1 + .5 + 1 + .5 + 1 + 1 + .5 + 2 + .5 + 2
+    """
+    cost = (ONE, ONE, Cost(1.0, 1.0, 0.0, 0.0))
+    pieces = tuple(
+        Piece(r % 2, (f"{r}",), cost[r], sources=sources, held_bytes=float(not r))
+        for r, sources in enumerate([(), (0,), (0, 1)])
+    )
+    slow = Cluster(links=(Link(latency=0.5),), memory_bytes=(1.0, 1.0))
+    found = of(Fixed(2, 1, (pieces,)), cluster=slow)
+    assert found.dependencies == found.memory == found.makespan == 10
 
 
 def test_asynchronous_reads_wait_for_nothing() -> None:

@@ -3,8 +3,7 @@
     trace ──▶ seconds of each block, forward and backward ──▶ the recipe's first subnets, simulated and bounded
                                                          └──▶ the same with one thing changed
 
-Seconds are means over the subnets of the last call, so this is what the run tends to, without the time at cuts. Bounds
-know chains alone; of networks with branches only the devices are bounded.
+Seconds are means over the subnets of the last call, so this is what the run tends to, without the time at cuts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.placing import known_costs, plans_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, settled
 from sennit.simulate.bounds import bounds
-from sennit.simulate.load import Cost, Piece
+from sennit.simulate.load import Cost
 from sennit.trace.span import Span
 
 SUBNETS = 100
@@ -40,7 +39,7 @@ class Prospect:
         subnets: that were simulated.
         bubble: simulated, with what tasks took on average.
         bubble_at_bound: below which no order can go.
-        binds: dependencies or devices; `devices alone` where nothing else is bounded.
+        binds: dependencies or devices.
         levers: change to the bubble simulated with it, the best first. Changes of the recipe train other weights.
     """
 
@@ -84,7 +83,7 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
         return None
     load = _load(recipe, held, waits, steps)
     outcome = forecast(load)
-    makespan, binds = _bound(load, held)
+    bound = bounds(load, recipe.built.sync(held.workers), in_flight_of(recipe, held), split=held.split)
     levers: dict[str, float] = {}
     for name, changed, other, told in _levers(recipe, placement, waits):
         try:
@@ -92,8 +91,7 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
         except UserError:
             continue
     best_first = dict(sorted(levers.items(), key=lambda item: item[1]))
-    at_bound = max(0.0, 1.0 - sum(outcome.busy) / (held.workers * makespan))
-    return Prospect(steps, outcome.bubble, at_bound, binds, best_first)
+    return Prospect(steps, outcome.bubble, bound.bubble, bound.binds, best_first)
 
 
 def _load(recipe: Recipe, held: Placement, waits: Waits, steps: int) -> RecipeLoad:
@@ -128,38 +126,6 @@ def _cost(mean: dict[str, float]) -> Cost:
     inputs, weight = mean.get("I", 0.0), mean.get("W", 0.0)
     whole = mean.get("B", inputs + weight)
     return Cost(mean.get("F", 0.0), whole, inputs or whole / 2, weight or whole / 2)
-
-
-def _bound(load: RecipeLoad, held: Placement) -> tuple[float, str]:
-    """A makespan that no order goes below, and what binds."""
-    subnets = list(load.subnets())
-    if all(piece.sources == ((i - 1,) if i else ()) for pieces in subnets for i, piece in enumerate(pieces)):
-        recipe = load.recipe
-        chains = _Chains(load.workers, load.micro_batches, [[replace(p, sources=None) for p in s] for s in subnets])
-        found = bounds(chains, recipe.built.sync(held.workers), in_flight_of(recipe, held), split=held.split)
-        return found.makespan, found.binds
-    work = [0.0] * held.workers
-    for pieces in subnets:
-        for piece in pieces:
-            work[piece.worker] += load.micro_batches * _work(piece, held.split)
-    return max(work), "devices alone"
-
-
-@dataclass(frozen=True)
-class _Chains:
-    """A load whose runs read what the run before them made."""
-
-    workers: int
-    micro_batches: int
-    held: list[list[Piece]]
-
-    def subnets(self) -> Iterator[Sequence[Piece]]:
-        return iter(self.held)
-
-
-def _work(piece: Piece, split: bool) -> float:
-    cost = piece.cost
-    return cost.forward + (cost.input + cost.weight if split else cost.whole)
 
 
 def _levers(recipe: Recipe, placement: Placement, waits: Waits) -> Iterator[tuple[str, Recipe, Placement, Waits]]:

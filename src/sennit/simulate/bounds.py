@@ -25,7 +25,7 @@ from sennit.simulate.channels import key_of
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.load import Load
 from sennit.simulate.one_machine import Job, one_machine
-from sennit.simulate.paths import Way, channels_of, round_trip, ways
+from sennit.simulate.paths import Way, channels_of, round_trips, ways
 from sennit.supernet.sync import Sync
 
 Binding = Literal["dependencies", "devices", "links", "memory"]
@@ -117,18 +117,18 @@ def _messages(found: Sequence[Way], cluster: Cluster) -> dict[object, list[Job]]
     if not cluster.links:
         return held
     for way in found:
-        for r in range(len(way.pieces) - 1):
+        for r, q in way.travel:
             size = way.pieces[r].out_bytes
-            for a, b, count in channels_of(way, r):
+            for a, b, count in channels_of(way, r, q):
                 there, back = cluster.links[cluster.link(a, b)], cluster.links[cluster.link(b, a)]
                 seconds = size / there.bandwidth
-                tail = there.latency + way.forward[r + 1] + way.after_forward[r + 1]
+                tail = there.latency + way.forward[q] + way.after_forward[q]
                 jobs = held.setdefault(key_of(cluster, a, b), [])
                 jobs.append((way.begins[r] + way.forward[r], count * seconds, tail))
                 seconds = size / back.bandwidth
                 tail = back.latency + way.backward[r] + way.after_backward[r]
                 jobs = held.setdefault(key_of(cluster, b, a), [])
-                jobs.append((way.returns[r + 1] + way.backward[r + 1], count * seconds, tail))
+                jobs.append((way.returns[q] + way.backward[q], count * seconds, tail))
     return held
 
 
@@ -137,9 +137,10 @@ def _memory(found: Sequence[Way], worker: int, limit: float) -> float:
         return 0.0
     area, head, tail = 0.0, math.inf, math.inf
     for way in found:
+        trips = round_trips(way)
         for r, counts in enumerate(way.counts):
             size = way.pieces[r].held_bytes
             if size and worker in counts:
-                area += counts[worker] * size * round_trip(way, r)
+                area += counts[worker] * size * trips[r]
                 head, tail = min(head, way.begins[r]), min(tail, way.after_weight[r])
     return head + area / limit + tail if area else 0.0

@@ -41,7 +41,7 @@ class Piece:
         held_bytes: of what one micro-batch keeps from F to B (or W).
         swap_bytes: of its layers, if they come from the host's memory for each subnet and go back there.
         spread: who executes each micro-batch, if that differs; else empty.
-        sources: indices of the runs whose output it reads; None for the run before. (Bounds know chains alone.)
+        sources: indices of the runs whose output it reads; None for the run before.
     """
 
     worker: int

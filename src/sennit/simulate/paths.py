@@ -3,11 +3,12 @@
 Dependencies are followed at the granularity of runs (a layer, if every layer is a run), for the first and the last
 micro-batch of a subnet on a run; in between its worker needs its time for all of them:
 
-    head    begin(r) = max(open(r), first(r - 1))                 open: all groups of r are in the version that y reads
-            first(r) = begin(r) + f
-            last(r)  = max(last(r - 1) + f, begin(r) + M f)       and the same backwards
-    tail    after(r) = f' + after(r + 1)                          the rest of one micro-batch's way, and at its end what
-                                                                  waits for the versions that it makes
+    head    begin(r) = max(open(r), first(s) ...)                 open: all groups of r are in the version that y reads
+            first(r) = begin(r) + f                               s: the runs whose output it reads
+            last(r)  = max(last(s) + f ..., begin(r) + M f)       and the same backwards
+    tail    after(r) = max(f' + after(q) ...)                     q: the runs that read its output. The rest of one
+                                                                  micro-batch's way, and at its end what waits for the
+                                                                  versions that it makes
 
 Heads are found subnet by subnet, tails from the last subnet to the first. Messages take the time of free channels.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sennit.simulate.branches import Branches
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.load import Load, Piece
 from sennit.supernet.sync import Sync
@@ -31,7 +33,8 @@ class Way:
         counts: per run, worker to how many micro-batches it has there.
         forward, backward: of one micro-batch, with the host's time; `backward` is I if backwards are split.
         weight: W of one micro-batch, with the host's time; 0 if they are not.
-        travel: of a value from run r to run r + 1, or of its gradient back, at least.
+        sources, readers: runs whose output a run reads, and that read its.
+        travel: of a value from a run to one that reads it, or of its gradient back, at least.
         begins, returns: earliest start of a forward and of a backward.
         reads: per run, group and version that it waits for.
         after_forward, after_backward, after_weight: what must at least follow the end of one.
@@ -43,7 +46,9 @@ class Way:
     forward: list[float]
     backward: list[float]
     weight: list[float]
-    travel: list[float]
+    sources: Sequence[Sequence[int]]
+    readers: Sequence[Sequence[int]]
+    travel: dict[tuple[int, int], float]
     begins: list[float]
     returns: list[float]
     reads: list[list[tuple[str, int]]]
@@ -69,7 +74,6 @@ def ways(load: Load, sync: Sync, in_flight: float, *, split: bool, cluster: Clus
     """Group to version to when it is there."""
     admitted, ended = 0.0, 0.0
     for y, pieces in enumerate(load.subnets()):
-        assert all(piece.sources is None for piece in pieces), "bounds know chains alone"
         sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
         if y >= in_flight:
             ended = max(ended, found[y - int(in_flight)].end)
@@ -91,12 +95,14 @@ def _way(pieces: Sequence[Piece], m: int, split: bool, cluster: Cluster) -> Way:
         for j in range(m):
             held[piece.where(j)] = held.get(piece.where(j), 0) + 1
         counts.append(held)
+    branches = Branches(pieces, m)
     return Way(
         pieces, counts,
         [piece.cost.forward + host for piece in pieces],
         [(piece.cost.input if split else piece.cost.whole) + host for piece in pieces],
         [piece.cost.weight + host if split else 0.0 for piece in pieces],
-        [_travel(pieces[r], pieces[r + 1], m, cluster) for r in range(n - 1)],
+        branches.sources, branches.readers,
+        {(r, q): _travel(pieces[r], pieces[q], m, cluster) for r in range(n) for q in branches.readers[r]},
         [0.0] * n, [0.0] * n, [], [0.0] * n, [0.0] * n, [0.0] * n,
     )  # fmt: skip
 
@@ -116,21 +122,22 @@ def _fetched(piece: Piece, cluster: Cluster) -> float:
 
 def _heads(y: int, way: Way, admitted: float, versions: dict[str, dict[int, float]], cluster: Cluster) -> None:
     """Earliest starts; notes when the versions that the subnet makes are there."""
-    pieces = way.pieces
-    first = last = admitted
+    pieces, travel = way.pieces, way.travel
+    first, last = [admitted] * len(pieces), [admitted] * len(pieces)
     for r, piece in enumerate(pieces):
-        travel, f = way.travel[r - 1] if r else 0.0, way.forward[r]
+        f, sources = way.forward[r], way.sources[r]
         opens = [_there(versions.get(group, {}), version) for group, version in way.reads[r]]
-        begin = max([first + travel, admitted + _fetched(piece, cluster), *opens])
-        first, last = begin + f, max(last + travel + f, begin + way.most(r) * f)
-        way.begins[r] = begin
+        came = [first[s] + travel[s, r] for s in sources]
+        way.begins[r] = begin = max([admitted + _fetched(piece, cluster), *came, *opens])
+        all_came = max((last[s] + travel[s, r] for s in sources), default=admitted)
+        first[r], last[r] = begin + f, max(all_came + f, begin + way.most(r) * f)
     made: dict[str, float] = {}
     for r in reversed(range(len(pieces))):
-        travel, b, w = way.travel[r] if r + 1 < len(pieces) else 0.0, way.backward[r], way.weight[r]
-        begin = first + travel
-        first, last = begin + b, max(last + travel + b, begin + way.most(r) * b)
-        done = max(last + w, begin + way.most(r) * (b + w))
-        way.returns[r] = begin
+        b, w, readers = way.backward[r], way.weight[r], way.readers[r]
+        way.returns[r] = begin = max((first[q] + travel[r, q] for q in readers), default=first[r])
+        all_came = max((last[q] + travel[r, q] for q in readers), default=last[r])
+        first[r], last[r] = begin + b, max(all_came + b, begin + way.most(r) * b)
+        done = max(last[r] + w, begin + way.most(r) * (b + w))
         for group in pieces[r].groups:
             made[group] = max(made.get(group, 0.0), done)
         way.end = max(way.end, done)
@@ -177,28 +184,30 @@ def _tails(found: Sequence[Way], in_flight: float, cluster: Cluster) -> None:
 
 
 def _subnet_tails(way: Way, after_version: dict[str, float], after_end: float) -> None:
-    n = len(way.pieces)
     for r, piece in enumerate(way.pieces):
         way.after_weight[r] = max([after_end, *(after_version.get(group, 0.0) for group in piece.groups)])
-        on = way.travel[r - 1] + way.backward[r - 1] + way.after_backward[r - 1] if r else 0.0
-        way.after_backward[r] = max(way.weight[r] + way.after_weight[r], on)
-    way.after_forward[-1] = way.backward[-1] + way.after_backward[-1]
-    for r in reversed(range(n - 1)):
-        way.after_forward[r] = way.travel[r] + way.forward[r + 1] + way.after_forward[r + 1]
+        on = [way.travel[s, r] + way.backward[s] + way.after_backward[s] for s in way.sources[r]]
+        way.after_backward[r] = max([way.weight[r] + way.after_weight[r], *on])
+    for r in reversed(range(len(way.pieces))):
+        on = [way.travel[r, q] + way.forward[q] + way.after_forward[q] for q in way.readers[r]]
+        way.after_forward[r] = max(on, default=way.backward[r] + way.after_backward[r])
 
 
-def round_trip(way: Way, r: int) -> float:
-    """From the start of a micro-batch's forward on run r to the end of its backward there, at least."""
-    later = range(r + 1, len(way.pieces))
-    there = sum(2 * way.travel[s - 1] + way.forward[s] + way.backward[s] for s in later)
-    return way.forward[r] + there + way.backward[r] + way.weight[r]
+def round_trips(way: Way) -> list[float]:
+    """For each run, from the start of a micro-batch's forward there to the end of its backward, at least."""
+    n = len(way.pieces)
+    there, back = [0.0] * n, [0.0] * n
+    for r in reversed(range(n)):
+        there[r] = max((way.travel[r, q] + way.forward[q] + there[q] for q in way.readers[r]), default=0.0)
+        back[r] = max((way.travel[r, q] + way.backward[q] + back[q] for q in way.readers[r]), default=0.0)
+    return [way.forward[r] + there[r] + back[r] + way.backward[r] + way.weight[r] for r in range(n)]
 
 
-def channels_of(way: Way, r: int) -> Iterable[tuple[int, int, int]]:
-    """Messages from run r to run r + 1: sender, receiver, how many."""
+def channels_of(way: Way, r: int, q: int) -> Iterable[tuple[int, int, int]]:
+    """Messages from run r to run q: sender, receiver, how many."""
     held: dict[tuple[int, int], int] = {}
     for j in range(sum(way.counts[r].values())):
-        ends = way.pieces[r].where(j), way.pieces[r + 1].where(j)
+        ends = way.pieces[r].where(j), way.pieces[q].where(j)
         if ends[0] != ends[1]:
             held[ends] = held.get(ends, 0) + 1
     return [(*ends, count) for ends, count in held.items()]
