@@ -131,11 +131,23 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixe
         where = [held.place(setting, runs[r], setting.number(y, j)) for j in range(m)]
         return replace(table[r, c], worker=where[0], spread=tuple(where) if held.per_micro_batch else ())
 
+    sources = draw(branches(len(runs)))
+    table = {(r, c): replace(piece, sources=sources[r]) for (r, c), piece in table.items()}
     chosen = st.tuples(*[st.integers(0, candidates - 1) for _ in runs])
     rows = draw(st.lists(chosen, min_size=total, max_size=total))
     return Fixed(
         setting.workers, m, tuple(tuple(placed(y, r, c) for r, c in enumerate(row)) for y, row in enumerate(rows))
     )
+
+
+@st.composite
+def branches(draw: st.DrawFn, runs: int) -> list[tuple[int, ...] | None]:
+    """Whose output each run reads: any of those before it, and the last one whatever nobody else does; or a chain."""
+    if draw(st.booleans()):
+        return [None] * runs
+    sources = [draw(st.sets(st.integers(0, r - 1))) if r else set[int]() for r in range(runs)]
+    sources[-1] |= set(range(runs - 1)) - set[int]().union(*sources)
+    return [tuple(sorted(held)) for held in sources]
 
 
 @st.composite

@@ -47,6 +47,31 @@ class BackwardsWaitForNoGradient(Simulation):
             super().hand_over(task, made_on, size, cause)
 
 
+class WaitsForOne(Simulation):
+    """A task of one kind goes with the first thing that comes for it."""
+
+    kind = ""
+
+    def come(self, task: Task, came: Came) -> None:
+        branches = self.flights[task.seq_id].branches
+        if branches is not None and (task.kind == "F") == (self.kind == "F"):
+            missing = (branches.values if task.kind == "F" else branches.gradients)[task.run]
+            most = len(branches.sources[task.run] if task.kind == "F" else branches.readers[task.run])
+            if missing[task.micro_batch] == max(1, most):
+                missing[task.micro_batch] = 1
+            else:
+                return  # it has gone already
+        super().come(task, came)
+
+
+class ForwardsWaitForOneValue(WaitsForOne):
+    kind = "F"
+
+
+class BackwardsWaitForOneGradient(WaitsForOne):
+    kind = "B"
+
+
 class WeightsWaitForNoInput(Simulation):
     def enter(self, task: Task, came: Came) -> None:
         super().enter(task, came)
@@ -147,6 +172,8 @@ MUTANTS: dict[type[Simulation], str] = {
     ForwardsWaitForNoValue: "value",
     BackwardsWaitForNoLoss: "loss",
     BackwardsWaitForNoGradient: "gradient",
+    ForwardsWaitForOneValue: "value",
+    BackwardsWaitForOneGradient: "gradient",
     WeightsWaitForNoInput: "weight",
     ForwardsWaitForNoVersion: "version",
     VersionsComeWithTheFirstGradient: "version",

@@ -5,9 +5,9 @@ Each rule is a function from a `Case` and its spans to the violations it finds; 
     once        every task of every subnet runs exactly once, on the worker that has it
     duration    it takes its cost and what the host needs
     alone       a worker runs one task at a time
-    value       a forward follows the forward of the run before it, by the time on the way
+    value       a forward follows the forwards of the runs whose output it reads, by the time on the way
     loss        the last run's backward follows its forward
-    gradient    a backward follows the backward of the next run, by the time on the way
+    gradient    a backward follows the backwards of the runs that read its output, by the time on the way
     weight      a W follows its I
     version     a forward follows all gradients that are in the versions it reads
     in flight   a subnet starts when those so far before it have ended
@@ -82,6 +82,15 @@ class Case:
     def piece(self, key: Key) -> Piece:
         return self.load.stream[key[1]][key[3]]
 
+    def sources(self, y: int, r: int) -> Sequence[int]:
+        """Runs whose output a run reads."""
+        told = self.load.stream[y][r].sources
+        return told if told is not None else (r - 1,) * (r > 0)
+
+    def readers(self, y: int, r: int) -> Sequence[int]:
+        """Runs that read its output."""
+        return [q for q in range(len(self.load.stream[y])) if r in self.sources(y, q)]
+
     def worker(self, key: Key) -> int:
         piece = self.piece(key)
         return piece.spread[key[2]] if piece.spread else piece.worker
@@ -148,8 +157,8 @@ def alone(case: Case, shown: Shown) -> Iterator[str]:
 def value(case: Case, shown: Shown) -> Iterator[str]:
     for key in shown.start:
         kind, y, j, r = key
-        if kind == "F" and r:
-            yield from shown.follows(key, ("F", y, j, r - 1), case.load.stream[y][r - 1].out_bytes)
+        for s in case.sources(y, r) if kind == "F" else ():
+            yield from shown.follows(key, ("F", y, j, s), case.load.stream[y][s].out_bytes)
 
 
 def loss(case: Case, shown: Shown) -> Iterator[str]:
@@ -162,8 +171,8 @@ def loss(case: Case, shown: Shown) -> Iterator[str]:
 def gradient(case: Case, shown: Shown) -> Iterator[str]:
     for key in shown.start:
         kind, y, j, r = key
-        if kind in "BI" and r + 1 < len(case.load.stream[y]):
-            yield from shown.follows(key, (kind, y, j, r + 1), case.load.stream[y][r].out_bytes)
+        for q in case.readers(y, r) if kind in "BI" else ():
+            yield from shown.follows(key, (kind, y, j, q), case.load.stream[y][r].out_bytes)
 
 
 def weight(case: Case, shown: Shown) -> Iterator[str]:
@@ -187,7 +196,7 @@ def version(case: Case, shown: Shown) -> Iterator[str]:
 
 def in_flight(case: Case, shown: Shown) -> Iterator[str]:
     for y in range(case.in_flight, len(case.load.stream)):
-        first = min(shown.start["F", y, j, 0] for j in range(case.load.micro_batches))
+        first = min(start for key, start in shown.start.items() if key[:2] == ("F", y))
         for x in range(y - case.in_flight + 1):
             if shown.ends[x] > first + EPS:
                 yield f"subnet {y} starts at {first}, subnet {x} ends at {shown.ends[x]}"
@@ -199,20 +208,21 @@ def channel(case: Case, shown: Shown) -> Iterator[str]:
     messages: dict[object, list[tuple[float, float, float, float]]] = defaultdict(list)
     for key in shown.start:
         kind, y, j, r = key
-        last = len(case.load.stream[y]) - 1
-        if kind == "W" or (kind == "F" and not r) or (kind in "BI" and r == last):
-            continue
-        before = ("F", y, j, r - 1) if kind == "F" else (kind, y, j, r + 1)
-        size = case.load.stream[y][r - 1 if kind == "F" else r].out_bytes
-        a, b = case.worker(before), case.worker(key)
-        if a == b or not links:
-            continue
-        i = case.cluster.link(a, b)
-        medium = links[i].medium
-        name = (i,) if medium == "shared" else (i, a, b) if medium == "duplex" else (i, min(a, b), max(a, b))
-        messages[name].append(
-            (shown.end[before], shown.start[key], size / links[i].bandwidth, links[i].latency)
-        )  # fmt: skip
+        if kind == "F":
+            edges = [(("F", y, j, s), s) for s in case.sources(y, r)]
+        else:
+            edges = [((kind, y, j, q), r) for q in case.readers(y, r)] if kind in "BI" else []
+        for before, made in edges:
+            a, b = case.worker(before), case.worker(key)
+            if a == b or not links:
+                continue
+            i = case.cluster.link(a, b)
+            medium = links[i].medium
+            name = (i,) if medium == "shared" else (i, a, b) if medium == "duplex" else (i, min(a, b), max(a, b))
+            size = case.load.stream[y][made].out_bytes
+            messages[name].append(
+                (shown.end[before], shown.start[key], size / links[i].bandwidth, links[i].latency)
+            )  # fmt: skip
     for name, sent in messages.items():
         for begin in {made for made, _, _, _ in sent}:
             busy = 0.0

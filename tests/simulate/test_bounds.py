@@ -17,7 +17,7 @@ from sennit.supernet.bulk import AspSync
 from sennit.supernet.sync import CspSync, Shared
 from sennit.supernet.sync_rule import SyncRule
 from tests.simulate.best_order import shortest
-from tests.simulate.cases import Drawn
+from tests.simulate.cases import Drawn, branches
 from tests.simulate.rules import Fixed
 
 ONE = Cost(1.0, 2.0, 1.0, 1.0)
@@ -108,16 +108,6 @@ def makespan(jobs: tuple[Job, ...]) -> float:
 
 def test_one_machine_of_nothing() -> None:
     assert one_machine([]) == 0.0
-
-
-@st.composite
-def branches(draw: st.DrawFn, runs: int) -> list[tuple[int, ...] | None]:
-    """Whose output each run reads: any of those before it, and the last one whatever nobody else does; or a chain."""
-    if draw(st.booleans()):
-        return [None] * runs
-    sources = [draw(st.sets(st.integers(0, r - 1))) if r else set[int]() for r in range(runs)]
-    sources[-1] |= set(range(runs - 1)) - set[int]().union(*sources)
-    return [tuple(sorted(held)) for held in sources]
 
 
 @st.composite
