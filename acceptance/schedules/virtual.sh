@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Workers on virtual devices against the simulator: 8 workers, 200 subnets, every policy that workers run; makespans within
-# 5 %, and, with the recorded durations, the recorded order of tasks. It waits more than it computes, and wants idle cores.
-# A block waits 30 ms. SUBNETS, WAIT and ONLY make it shorter.
+# 5 %, and, at the recorded moments, the recorded order of tasks. It waits more than it computes, and wants idle cores.
+# A block waits 30 ms. 15 minutes; SUBNETS, WAIT and ONLY make it shorter.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 need_venv
