@@ -100,3 +100,5 @@ def test_nothing_leaves_a_gpu_before_it_is_made() -> None:
     fixed = device_times([FIRST, early])
     assert fixed == [FIRST, early._replace(left=1.0, ready=1.0)]
     assert device_times([FIRST, SECOND]) == [FIRST, SECOND] and name_of(FIRST) == SECOND.by
+    begun = early._replace(start=0.7)  # what it needed had left before the step that ends the other task
+    assert device_times([FIRST, begun]) == [FIRST, begun._replace(left=0.7, ready=0.7)]

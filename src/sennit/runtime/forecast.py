@@ -20,6 +20,7 @@ from sennit.simulate.cluster import Cluster
 from sennit.simulate.engine import Outcome, Simulation, Watch
 from sennit.simulate.flight import Arrival, Came
 from sennit.simulate.load import Piece
+from sennit.trace.events import name_of
 from sennit.trace.span import Span
 
 
@@ -70,10 +71,14 @@ class Recorded:
     Attributes:
         seconds: from when its worker could begin it to its end.
         transit: from when the last thing that it waited for was made until it was there.
+        sent, stepped: how long before its end values or gradients had left, and the last of its versions was there. A
+            backward sends its gradient before it steps.
     """
 
     seconds: Mapping[Task, float]
     transit: Mapping[Task, float]
+    sent: Mapping[str, float]
+    stepped: Mapping[str, float]
 
     @staticmethod
     def of(spans: Iterable[Span]) -> Recorded:
@@ -81,15 +86,26 @@ class Recorded:
         free: dict[int, float] = {}
         seconds: dict[Task, float] = {}
         transit: dict[Task, float] = {}
-        for span in sorted(spans, key=lambda span: span.start):
-            if span.kind not in ("F", "B", "I", "W"):
-                continue
+        ends: dict[str, float] = {}
+        sent: dict[str, float] = {}
+        stepped: dict[str, float] = {}
+        tasks = sorted((span for span in spans if span.kind in "FBIW"), key=lambda span: span.start)
+        for span in tasks:
             task = Task(kind_of(span), span.seq_id, span.micro_batch, span.run)
             could = min(span.start, max(span.ready, free.get(span.worker, 0.0)))
             seconds[task] = span.end - could  # what the host does in between belongs to the task
             transit[task] = max(0.0, span.ready - span.left)
-            free[span.worker] = span.end
-        return Recorded(seconds, transit)
+            free[span.worker] = ends[name_of(span)] = span.end
+            if span.cause in ("value", "gradient"):
+                sent[span.by] = min(sent.get(span.by, span.left), span.left)
+            elif span.cause == "version":
+                stepped[span.by] = max(stepped.get(span.by, span.left), span.left)
+        return Recorded(seconds, transit, _before(sent, ends), _before(stepped, ends))
+
+
+def _before(moments: Mapping[str, float], ends: Mapping[str, float]) -> dict[str, float]:
+    """How long before the end of its maker something was there, where it was."""
+    return {by: ends[by] - at for by, at in moments.items() if at < ends.get(by, at)}
 
 
 def kind_of(span: Span) -> Kind:
@@ -97,13 +113,50 @@ def kind_of(span: Span) -> Kind:
     return cast("Kind", span.kind)
 
 
+class Left(Arrival):
+    """What a task makes leaves before its end."""
+
+
+class Stepped(Arrival):
+    """The versions that a task makes are there before its end."""
+
+
 class Repeated(Simulation):
     """A simulation in which tasks take as long as recorded, and what they wait for comes as late. The orders decide."""
 
     recorded: Recorded
+    early: dict[Task, set[type[Arrival]]]
+    """What tasks that still run have given away already."""
 
     def seconds(self, task: Task) -> float:
-        return self.recorded.seconds[task]
+        found, name = self.recorded, str(task)
+        seconds = found.seconds[task]
+        self.early[task] = set()
+        for before, kind in ((found.sent.get(name), Left), (found.stepped.get(name), Stepped)):
+            if before is not None:
+                self.later(self.now + max(0.0, seconds - before), -1, kind(task, Came(self.now, "start", "", None)))
+        return seconds
+
+    def arrived(self, what: Arrival) -> None:
+        if isinstance(what, Left | Stepped):
+            self.last = what.task
+            self.give(what.task, Left)
+            if isinstance(what, Stepped):
+                self.give(what.task, Stepped)
+        else:
+            super().arrived(what)
+
+    def done(self, task: Task, worker: int) -> None:
+        for part in (Left, Stepped):
+            self.give(task, part)
+        del self.early[task]
+
+    def give(self, task: Task, part: type[Arrival]) -> None:
+        """Once: values and gradients, or what comes with a step."""
+        if part not in self.early[task]:
+            self.early[task].add(part)
+            worker = self.flights[task.seq_id].pieces[task.run].where(task.micro_batch)
+            (self.leave if part is Left else self.complete)(task, worker)
 
     def enter(self, task: Task, came: Came) -> None:
         late = self.recorded.transit[task]
@@ -133,7 +186,7 @@ def forecast(
         chains=chains, watch=watch,
     )  # fmt: skip
     if isinstance(simulation, Repeated) and recorded is not None:
-        simulation.recorded = recorded
+        simulation.recorded, simulation.early = recorded, {}
     setting = setting_of(recipe, placement)
     setting = replace(setting, awaited=simulation.awaited, chains=chains, end=lambda: load.steps)
     orders += [held.order(worker, setting) for worker in range(placement.workers)]

@@ -140,6 +140,11 @@ class Simulation:
     # -- what a finished task brings
 
     def done(self, task: Task, worker: int) -> None:
+        self.leave(task, worker)
+        self.complete(task, worker)
+
+    def leave(self, task: Task, worker: int) -> None:
+        """What a task has made sets out for those who wait for it."""
         kind, y, j, r = task
         flight = self.flights[y]
         pieces, branches = flight.pieces, flight.branches
@@ -149,18 +154,23 @@ class Simulation:
                     self.hand_over(Task("F", y, j, reader), worker, pieces[r].out_bytes, "value")
             else:
                 self.ready(Task("I" if self.split else "B", y, j, r), "gradient", "loss")
-            return
-        if kind != "W":
+        elif kind != "W":
             for source in ((r - 1,) if r else ()) if branches is None else branches.sources[r]:
                 self.hand_over(Task(kind, y, j, source), worker, pieces[source].out_bytes, "gradient")
             if kind == "I":
                 self.ready(Task("W", y, j, r), "weight")
-                return
+
+    def complete(self, task: Task, worker: int) -> None:
+        """A gradient of weights more is there; with the last one the run's groups step."""
+        kind, y, _, r = task
+        if kind in "FI":
+            return
+        flight = self.flights[y]
         flight.left[r] -= 1
         if not flight.left[r]:
             self.release(flight, y, r)
         if self.memory is not None:
-            for forward in self.memory.freed(task, worker, pieces[r].held_bytes):
+            for forward in self.memory.freed(task, worker, flight.pieces[r].held_bytes):
                 self.enter(forward, Came(self.now, "admitted", "memory", task))
 
     def hand_over(self, task: Task, made_on: int, size: float, cause: Cause) -> None:

@@ -124,11 +124,15 @@ def read_call(path: Path, most: int | None = None) -> Trace:
 
 
 def device_times(spans: list[Span]) -> list[Span]:
-    """On a GPU the host sends what the device has not made yet: nothing leaves before the task that makes it ends."""
+    """On a GPU the host sends what the device has not made yet.
+
+    Nothing leaves before the task that makes it ends; unless it has been begun with before: a backward steps after it
+    has sent its gradient.
+    """
     ends = {name_of(span): span.end for span in spans}
     fixed: list[Span] = []
     for span in spans:
-        left = max(span.left, ends.get(span.by, span.left))
+        left = max(span.left, min(ends.get(span.by, span.left), span.start))
         fixed.append(span._replace(left=left, ready=max(span.ready, left)) if left > span.left else span)
     return fixed
 
