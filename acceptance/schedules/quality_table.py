@@ -46,13 +46,10 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def distinct(rows: list[Row], rule: str) -> str:
-    """Seed by seed: how many different weights there are over all numbers of workers."""
+def distinct(rows: list[Row], rule: str, of: Callable[[Row], object]) -> str:
+    """Seed by seed: how many different ones there are over all numbers of workers."""
     seeds = sorted({row["seed"] for row in rows})
-    return " ".join(
-        str(len({row["weights_sha256"] for row in rows if (row["rule"], row["seed"]) == (rule, seed)}))
-        for seed in seeds
-    )
+    return " ".join(str(len({of(row) for row in rows if (row["rule"], row["seed"]) == (rule, s)})) for s in seeds)
 
 
 def main(path: Path, what: str) -> str:
