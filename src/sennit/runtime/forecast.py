@@ -54,8 +54,9 @@ class RecipeLoad:
             program = built.program(feed.draw())
             per_layer = self.placement.release == "layer"
             parts = parts_of(program, built.groups, lambda b, y=y: plans.stretch(y, 0, b), per_layer=per_layer)
-            runs = cut(program, [plans.worker(y, 0, step.block) for step in program.steps], parts)
-            yield pieces_of(runs, built.groups, frozen, self.waits)
+            runs = cut(program, parts)
+            spread = [plans.spread(y, run.steps[0].block, self.micro_batches) for run in runs]
+            yield pieces_of(runs, spread, built.groups, frozen, self.waits)
 
 
 @dataclass(frozen=True)
