@@ -35,6 +35,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "interleaved": {"sync": "bulk:8", "chunks": 2},
     "zero-bubble": {"sync": "bulk:8"},
     "zbv": {"sync": "bulk:8"},
+    "chimera": {"sync": "bulk:8"},
     "pipedream": {"sync": "asp:stash"},
     "naspipe": {"sync": "csp"},
     "csp": {"sync": "csp", "chunks": 2, "split": True, "release": "layer"},

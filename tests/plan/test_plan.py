@@ -29,6 +29,15 @@ def test_chunks_go_round_the_workers(tmp_path: Path) -> None:
         CutsPlan(BLOCKS, [[1]], 2, chunks=2)
 
 
+def test_a_place_may_look_at_the_micro_batch() -> None:
+    """Even micro-batches down, odd ones up."""
+    plan = CutsPlan(BLOCKS, [[2]], 2, place=lambda y, j, s: 1 - s if (y + j) % 2 else s, per_micro_batch=True)
+    assert [plan.worker(0, j, "stem") for j in range(3)] == [0, 1, 0]
+    assert not plan.static
+    plans = Plans([PlanEpoch(0, plan), PlanEpoch(2, CutsPlan(BLOCKS, [[2]], 2))])
+    assert [plans.spread(y, "head", 3) for y in range(3)] == [(1, 0, 1), (0, 1, 0), (1, 1, 1)]
+
+
 def test_cuts_differ_between_subnets_and_start_again() -> None:
     plan = CutsPlan(BLOCKS, [[1], [4]], 2)
     assert [plan.worker(y, 0, "blocks.1") for y in range(4)] == [1, 0, 1, 0]

@@ -188,13 +188,13 @@ def test_live_values_at_each_cut() -> None:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 2), min_size=40, max_size=40))
-def test_runs_of_a_cut_program_say_what_travels(seed: int, workers: list[int]) -> None:
+def test_runs_of_a_cut_program_say_what_travels(seed: int, parts: list[int]) -> None:
     program = RandomNet(seed).program({"choice": 0}, torch.randn(5, 6))
-    placed = workers[: len(program.steps)]
-    runs = cut(program, placed)
+    given = parts[: len(program.steps)]
+    runs = cut(program, given)
     assert [step.index for run in runs for step in run.steps] == list(range(len(program.steps)))
-    assert all(a.worker != b.worker for a, b in pairwise(runs)) and runs[-1].has_loss
-    assert all(placed[step.index] == run.worker for run in runs for step in run.steps)
+    assert all(a.part != b.part for a, b in pairwise(runs)) and runs[-1].has_loss
+    assert all(given[step.index] == run.part for run in runs for step in run.steps)
     end = len(program.steps)
     run_of = {step.index: run.index for run in runs for step in run.steps} | {end: len(runs) - 1}
     readers = {v: list(program.consumers.get(v, [])) for v in program.producer}

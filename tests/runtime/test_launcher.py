@@ -39,7 +39,7 @@ def test_a_worker_that_has_ended_is_quoted(
     if not pid:
         ours.close()
         if told is not None:
-            theirs.send(("loss", 0, {}, 1.0))
+            theirs.send(("ready",))
             theirs.send(("error", told))
         os._exit(1)
     theirs.close()

@@ -19,11 +19,13 @@ from sennit.trace.events import read_call
 
 STRAND = Path(__file__).parents[2] / "acceptance" / "schedules"
 DEPTH, SUBNETS = 8, 6
+RULES = {"chimera": "bulk:2", "pipedream": "asp:stash"}
 
 ORDERS = {
-    "csp": Placement(schedule="csp", chunks=2, split=True, release="layer"),
-    "naspipe": Placement(schedule="naspipe"),
-    "pipedream": Placement(schedule="pipedream"),
+    "csp": Placement(schedule="csp", workers=3, chunks=2, split=True, release="layer"),
+    "chimera": Placement(schedule="chimera", workers=4),
+    "naspipe": Placement(schedule="naspipe", workers=3),
+    "pipedream": Placement(schedule="pipedream", workers=3),
 }
 
 
@@ -35,10 +37,10 @@ def test_simulator_takes_the_tasks_that_workers_took(name: str, tmp_path: Path) 
     waits.write_text(json.dumps({"format": "sennit.waits/1", "blocks": rows}))
     recipe = Recipe(
         space="strand.py:Strand", data="strand.py:Points", batch_size=8, steps=SUBNETS, micro_batches=2,
-        sync="asp:stash" if name == "pipedream" else "csp", base=str(STRAND), space_args={"depth": DEPTH},
+        sync=RULES.get(name, "csp"), base=str(STRAND), space_args={"depth": DEPTH},
         optimizer={"name": "sgd"}, checkpoint=CheckpointRule(every=10**6),
     )  # fmt: skip
-    placement = replace(ORDERS[name], workers=3, device="virtual", waits=str(waits))
+    placement = replace(ORDERS[name], device="virtual", waits=str(waits))
     train(Request(recipe=recipe, placement=placement, out=tmp_path / "run"))
     trace = read_call(tmp_path / "run" / "trace.jsonl")
     held, told = settled(recipe, placement), Waits.read(waits, list(rows))

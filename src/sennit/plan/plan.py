@@ -19,12 +19,16 @@ from sennit.errors import UserError
 FORMAT = "sennit.cuts/1"
 
 
+Place = Callable[[int, int, int], int]
+"""Seq id, micro-batch and stretch of the network to the worker."""
+
+
 class Plan(Protocol):
     """Maps steps to workers."""
 
     workers: int
     per_micro_batch: bool
-    """Whether `worker` depends on the micro-batch (replication)."""
+    """Whether `worker` depends on the micro-batch."""
     static: bool
     """Whether `worker` depends on the block alone."""
 
@@ -68,6 +72,13 @@ class Plans:
     def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
         return self.at(seq_id).stretch(seq_id, micro_batch, block)
 
+    def spread(self, seq_id: int, block: str, micro_batches: int) -> tuple[int, ...]:
+        """The worker of each micro-batch of a subnet, on the stretch of `block`."""
+        plan = self.at(seq_id)
+        if not plan.per_micro_batch:
+            return (plan.worker(seq_id, 0, block),) * micro_batches
+        return tuple(plan.worker(seq_id, j, block) for j in range(micro_batches))
+
 
 class CutsPlan:
     """Contiguous stretches of blocks, by cuts that may differ from subnet to subnet.
@@ -83,20 +94,20 @@ class CutsPlan:
         workers: number of workers.
         chunks: stretches per worker, dealt out in turn (looped placement: Narayanan et al. 2021, section 2.2); a cut
             list has `workers * chunks - 1` entries.
-        place: from stretch to worker, if they are dealt out in another way.
+        place: who has a stretch, if they are dealt out in another way.
+        per_micro_batch: whether `place` looks at subnet and micro-batch.
     """
-
-    per_micro_batch = False
 
     def __init__(
         self, blocks: Sequence[str], cuts: Sequence[Sequence[int]], workers: int, chunks: int = 1,
-        place: Callable[[int], int] | None = None,
+        place: Place | None = None, per_micro_batch: bool = False,
     ) -> None:  # fmt: skip
         self.blocks = list(blocks)
         self.position = {block: i for i, block in enumerate(blocks)}
         self.cuts = [list(c) for c in cuts]
         self.workers, self.chunks, self.place = workers, chunks, place
-        self.static = len(self.cuts) == 1
+        self.per_micro_batch = per_micro_batch
+        self.static = len(self.cuts) == 1 and not per_micro_batch
         for i, c in enumerate(self.cuts):
             if len(c) != workers * chunks - 1 or c != sorted(c) or (c and not 0 <= c[0] <= c[-1] <= len(blocks)):
                 who = f"{workers} workers" + (f" with {chunks} chunks each" if chunks > 1 else "")
@@ -107,7 +118,7 @@ class CutsPlan:
 
     def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
         stretch = self.stretch(seq_id, micro_batch, block)
-        return stretch % self.workers if self.place is None else self.place(stretch)
+        return stretch % self.workers if self.place is None else self.place(seq_id, micro_batch, stretch)
 
     def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
         position = self.position.get(block)

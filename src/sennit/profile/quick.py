@@ -98,7 +98,7 @@ def _measure(
             best = min(best, time.perf_counter() - t)
         for value, made in out.items():
             held[value] = (made, value in ctx.roots)
-        spent.setdefault(program.blocks[run.worker], []).append(best)
+        spent.setdefault(program.blocks[run.part], []).append(best)
 
 
 def _surrogate(output: Any) -> Tensor:

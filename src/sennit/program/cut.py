@@ -1,8 +1,10 @@
-"""Cutting a program into runs: maximal stretches of steps on one worker.
+"""Cutting a program into runs: stretches of steps that a worker executes in one piece.
 
     steps   0   1   2 │ 3   4 │ 5   6   loss
-    worker  0   0   0 │ 1   1 │ 0   0    0
+    part    0   0   0 │ 1   1 │ 2   2    2
             run 0     │ run 1 │ run 2
+
+Who executes a run is the plan's business and may differ from micro-batch to micro-batch; the runs do not.
 
 A value made in one run and read in a later one leaves the first and arrives at the second, straight from
 producer to consumer. Gradients go the same way back, one for every step that read the value, because the sum
@@ -35,10 +37,11 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Run:
-    """Steps `first .. last` of a program on one worker.
+    """Steps `first .. last` of a program.
 
     Attributes:
         index: position among the runs of the program.
+        part: the number that all its steps were given.
         steps: the steps themselves, without the loss.
         has_loss: whether the loss follows these steps.
         arrivals: values from earlier runs, by number.
@@ -47,7 +50,7 @@ class Run:
     """
 
     index: int
-    worker: int
+    part: int
     steps: tuple[Step, ...]
     has_loss: bool
     arrivals: tuple[Arrival, ...]
@@ -55,17 +58,12 @@ class Run:
     reads_input: bool
 
 
-def cut(program: Program, workers: Sequence[int], parts: Sequence[int] | None = None) -> tuple[Run, ...]:
-    """The runs of `program` when step i is on `workers[i]`. The loss is on the last step's worker.
-
-    Args:
-        parts: steps of different parts are in different runs, even on one worker.
-    """
-    assert len(workers) == len(program.steps), "a worker for every step"
+def cut(program: Program, parts: Sequence[int]) -> tuple[Run, ...]:
+    """The runs of `program` when step i is of part `parts[i]`. The loss belongs to the run of the last step."""
+    assert len(parts) == len(program.steps), "a part for every step"
     spans: list[tuple[int, int]] = []
-    keys = list(workers) if parts is None else list(zip(workers, parts, strict=True))
-    for i, key in enumerate(keys):
-        if spans and keys[spans[-1][0]] == key:
+    for i, part in enumerate(parts):
+        if spans and parts[spans[-1][0]] == part:
             spans[-1] = (spans[-1][0], i)
         else:
             spans.append((i, i))
@@ -93,5 +91,5 @@ def cut(program: Program, workers: Sequence[int], parts: Sequence[int] | None = 
         final = r == len(spans) - 1
         inputs = any(v < program.n_inputs for s in steps for v in s.reads)
         inputs = inputs or (final and any(v < program.n_inputs for v in program.outputs))
-        runs.append(Run(r, workers[first], steps, final, tuple(arrivals[r]), tuple(departures[r]), inputs))
+        runs.append(Run(r, parts[first], steps, final, tuple(arrivals[r]), tuple(departures[r]), inputs))
     return tuple(runs)

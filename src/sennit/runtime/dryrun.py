@@ -250,7 +250,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _without_loss(run: Run) -> Run:
-    return Run(run.index, run.worker, run.steps, False, run.arrivals, run.departures, run.reads_input)
+    return Run(run.index, run.part, run.steps, False, run.arrivals, run.departures, run.reads_input)
 
 
 def _wanted(value: Any) -> tuple[Any, bool]:

@@ -48,20 +48,21 @@ class RecipeLoad:
         return self.recipe.micro_batches
 
     def runs(self) -> Iterator[Sequence[Run]]:
-        """Each subnet's runs, on their workers."""
+        """Each subnet's runs."""
         built, plans = self.recipe.built, self.plans
         feed = built.feed()
         per_layer = self.placement.release == "layer"
         for y in range(self.steps):
             program = built.program(feed.draw())
             parts = parts_of(program, built.groups, lambda b, y=y: plans.stretch(y, 0, b), per_layer=per_layer)
-            yield cut(program, [plans.worker(y, 0, step.block) for step in program.steps], parts)
+            yield cut(program, parts)
 
     def subnets(self) -> Iterator[Sequence[Piece]]:
-        built = self.recipe.built
+        built, plans = self.recipe.built, self.plans
         frozen = built.always[0] if self.recipe.sharing.kind == "frozen" else frozenset[str]()
-        for runs in self.runs():
-            yield pieces_of(runs, built.groups, frozen, self.waits)
+        for y, runs in enumerate(self.runs()):
+            spread = [plans.spread(y, run.steps[0].block, self.micro_batches) for run in runs]
+            yield pieces_of(runs, spread, built.groups, frozen, self.waits)
 
 
 @dataclass(frozen=True)

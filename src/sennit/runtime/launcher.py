@@ -32,6 +32,7 @@ from sennit.runtime.segment import Segment
 from sennit.runtime.share import Share
 from sennit.runtime.stall import STALL_S
 from sennit.supernet.samplers import Feed, Result
+from sennit.supernet.task import fold_losses
 
 KILLED_WAIT_S = 5.0
 """How long to wait for killed processes to be gone, seconds."""
@@ -69,6 +70,8 @@ class Crew:
     on_result: Callable[[Result], None] = lambda result: None
     processes: list[_Process] = field(default_factory=list)
     results: dict[int, Result] = field(default_factory=dict)
+    losses: dict[int, dict[int, float]] = field(default_factory=dict)
+    """Of subnets that still miss some: what workers have said, by micro-batch."""
     inherited: list[int] = field(default_factory=list)
     nan: tuple[int, int, float] | None = None
     said: int = 0
@@ -234,7 +237,13 @@ class Crew:
 
     def on_message(self, process: _Process, kind: str, rest: list[Any]) -> None:
         if kind == "loss":
-            result = Result(rest[0], rest[1], rest[2])
+            seq_id, arch, some = rest
+            losses = self.losses.setdefault(seq_id, {})
+            losses.update(some)
+            if len(losses) < self.share.recipe.micro_batches:
+                return
+            del self.losses[seq_id]
+            result = Result(seq_id, arch, fold_losses([losses[j] for j in sorted(losses)]))
             if not math.isfinite(result.loss):
                 return  # said as "nan" already
             self.results[result.seq_id] = result

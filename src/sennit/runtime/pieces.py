@@ -10,10 +10,13 @@ from sennit.program.groups import Groups
 from sennit.simulate.load import Piece
 
 
-def pieces_of(runs: Sequence[Run], groups: Groups, kept: frozenset[str], waits: Waits) -> list[Piece]:
+def pieces_of(
+    runs: Sequence[Run], spread: Sequence[tuple[int, ...]], groups: Groups, kept: frozenset[str], waits: Waits
+) -> list[Piece]:
     """The pieces of a subnet, in program order.
 
     Args:
+        spread: of each run, the worker of each micro-batch.
         kept: groups that do not train.
         waits: seconds by block.
     """
@@ -27,5 +30,7 @@ def pieces_of(runs: Sequence[Run], groups: Groups, kept: frozenset[str], waits: 
         if run.has_loss:  # whatever nobody reads ends there, too
             sources |= {r for r in range(run.index) if not runs[r].departures}
         cost = waits.of(step.block for step in run.steps)
-        pieces.append(Piece(run.worker, tuple(sorted(read)), cost, sources=tuple(sorted(sources))))
+        where = spread[run.index]
+        differs = where if len(set(where)) > 1 else ()
+        pieces.append(Piece(where[0], tuple(sorted(read)), cost, spread=differs, sources=tuple(sorted(sources))))
     return pieces

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -15,7 +14,7 @@ from sennit.profile.quick import block_costs, block_order
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement
 from sennit.runtime.forked import in_child
-from sennit.runtime.scheduling import stage_worker
+from sennit.runtime.scheduling import place_of, policy_of
 from sennit.supernet.build import Built
 
 
@@ -51,19 +50,21 @@ def plans_of(
         waits: told instead of measured.
     """
     n, v, blocks = placement.workers, placement.chunks, block_order(built)
-    place = partial(stage_worker, built.recipe, placement)
     if placement.plan is not None:
-        plan = load_cuts(Path(placement.plan), blocks, n)
-    elif n == 1:
-        plan = CutsPlan(blocks, [[]], 1)
-    elif built.recipe.sync_rule.kind == "asp":
-        plan = CutsPlan(blocks, [balanced_cuts([1.0] * len(blocks), n * v)], n, v, place)
+        return Plans([PlanEpoch(0, load_cuts(Path(placement.plan), blocks, n))])
+    if n == 1:
+        return Plans([PlanEpoch(0, CutsPlan(blocks, [[]], 1))])
+    if built.recipe.sync_rule.kind == "asp":
+        costs = [1.0] * len(blocks)
     elif waits is not None:
-        plan = CutsPlan(blocks, [balanced_cuts([waits.total(b) for b in blocks], n * v)], n, v, place)
+        costs = [waits.total(b) for b in blocks]
     else:
         assert home is not None
-        costs = _measured(built, home)
-        plan = CutsPlan(blocks, [balanced_cuts([costs[b] for b in blocks], n * v)], n, v, place)
+        measured = _measured(built, home)
+        costs = [measured[b] for b in blocks]
+    held = policy_of(built.recipe, placement)
+    place = place_of(built.recipe, placement)
+    plan = CutsPlan(blocks, [balanced_cuts(costs, n * v)], n, v, place, held.per_micro_batch)
     return Plans([PlanEpoch(0, plan)])
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sennit.errors import UserError
+from sennit.plan.plan import Place
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.subnet import Subnet
-from sennit.schedule.policy import Policy, looped, policy
+from sennit.schedule.policy import Policy, policy
 from sennit.schedule.setting import Setting
 
 
@@ -30,9 +31,7 @@ def settled(recipe: Recipe, placement: Placement) -> Placement:
     if rule.kind not in held.rules:
         raise UserError(f"--schedule {name} runs under {' or '.join(held.rules)}, the recipe says {recipe.sync!r}")
     if held.per_micro_batch:
-        raise UserError(
-            f"--schedule {name} places micro-batches on different workers: it can be simulated, not run yet"
-        )
+        _refuse_fixed_places(recipe, placement)
     if rule.kind == "asp" and not fixed(held) and not recipe.allow_nondeterministic:
         raise UserError(
             f"--schedule {name} runs whatever is ready, so its result depends on times: set allow_nondeterministic = "
@@ -73,12 +72,13 @@ def setting_of(recipe: Recipe, placement: Placement, start: int = 0) -> Setting:
     )  # fmt: skip
 
 
-def stage_worker(recipe: Recipe, placement: Placement, stage: int) -> int:
-    """The worker of a stage, wherever the policy puts it."""
-    held = policy_of(recipe, placement)
-    if held.place is looped:
-        return stage % placement.workers
-    return held.place(setting_of(recipe, placement), stage, 0)
+def place_of(recipe: Recipe, placement: Placement) -> Place:
+    """Seq id, micro-batch and stage to the worker, wherever the policy puts it.
+
+    Args:
+        placement: settled, since rounds are as long as subnets may be in flight.
+    """
+    return policy_of(recipe, placement).placed(setting_of(recipe, placement))
 
 
 def refuse_detours(subnet: Subnet, recipe: Recipe, placement: Placement) -> None:
@@ -87,12 +87,57 @@ def refuse_detours(subnet: Subnet, recipe: Recipe, placement: Placement) -> None
     Raises:
         UserError: one does not.
     """
-    wanted = [stage_worker(recipe, placement, s) for s in range(placement.workers * placement.chunks)]
-    found = [run.worker for run in subnet.runs]
+    y, place, name = subnet.seq_id, place_of(recipe, placement), placement.schedule or f"sync = {recipe.sync!r}"
+    wanted = [place(y, 0, s) for s in range(placement.workers * placement.chunks)]
+    found = [spread[0] for spread in subnet.spread]
     if found != wanted:
-        name = placement.schedule or f"sync = {recipe.sync!r}"
         raise UserError(
             f"{name}: a fixed order needs every subnet to pass every stage once, on workers {wanted}; subnet "
-            f"{subnet.seq_id} passes {found}. Use --schedule csp with sync = 'csp' or 'bulk:K', or fewer workers or "
+            f"{y} passes {found}. Use --schedule csp with sync = 'csp' or 'bulk:K', or fewer workers or "
             "chunks"
         )
+    if policy_of(recipe, placement).per_micro_batch and placement.workers > 1:
+        _refuse_buffers_of_several_stages(subnet, name)
+
+
+def _refuse_fixed_places(recipe: Recipe, placement: Placement) -> None:
+    """What does not go with stages that have several workers.
+
+    Raises:
+        UserError: a plan file, a rule without versions, or a GPU.
+    """
+    name, several = placement.schedule, "has every stage on several workers, by micro-batch"
+    if placement.plan is not None:
+        raise UserError(
+            f"--schedule {name} {several}, and the plan {placement.plan} has it on one; leave out --plan, or take "
+            "--schedule gpipe or 1f1b"
+        )
+    if recipe.sync_rule.kind == "asp":
+        raise UserError(
+            f"--schedule {name} {several}, and sync = {recipe.sync!r} reads whatever is there, so each layer must stay "
+            "with one; use sync = 'csp' or 'bulk:K', or leave out --schedule"
+        )
+    if placement.device == "cuda":
+        raise UserError(
+            f"--schedule {name} {several}; no GPU runs that yet. Use --device cpu or virtual, or --schedule 1f1b"
+        )
+
+
+def _refuse_buffers_of_several_stages(subnet: Subnet, name: str) -> None:
+    """Forwards write buffers in the order of micro-batches. If one is written by the first and the last stage, each
+    micro-batch must have passed both before the next one sets out: orders in two directions do not wait for that.
+
+    Raises:
+        UserError: such a buffer.
+    """
+    stages: dict[str, list[int]] = {}
+    for run in subnet.runs:
+        for group, _ in subnet.first_moves(run):
+            stages.setdefault(group, []).append(run.index)
+    for group, found in stages.items():
+        if len(found) > 1:
+            raise UserError(
+                f"{name}: buffers {group} are written on stages {found} of subnet {subnet.seq_id}; micro-batches write "
+                "them in turn, and those that go up could wait for those that go down, which wait for them. Use "
+                "--schedule gpipe or csp, or fewer workers"
+            )

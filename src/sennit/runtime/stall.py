@@ -13,6 +13,8 @@ import time
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
+from sennit.runtime.subnet import Subnet
+
 if TYPE_CHECKING:
     from sennit.runtime.worker import Worker
 
@@ -50,7 +52,7 @@ def awaited(worker: Worker) -> str:
     y = min(worker.subnets)
     subnet = worker.subnets[y]
     events = {e for e in worker.ready.awaited() if y in {task.seq_id for task in worker.ready.waiting[e]}}
-    words = [_words(event, {run.index: run.worker for run in subnet.runs}) for event in _sorted(events)]
+    words = [_words(event, subnet) for event in _sorted(events)]
     if not words:
         words = [f"gradients or norms of {group}" for group in sorted(subnet.unfinished)]
     more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
@@ -61,7 +63,7 @@ def _sorted(events: Iterable[Hashable]) -> list[tuple[object, ...]]:
     return sorted((event for event in events if isinstance(event, tuple)), key=str)
 
 
-def _words(event: tuple[object, ...], worker_of: dict[int, int]) -> str:
+def _words(event: tuple[object, ...], subnet: Subnet) -> str:
     match event:
         case ("version", group, _, version):
             return f"{group} in the version of subnet {version}"
@@ -69,7 +71,7 @@ def _words(event: tuple[object, ...], worker_of: dict[int, int]) -> str:
             return f"buffers {group} after (subnet, micro-batch, use) {word}"
         case ("value", _, j, run, value):
             return f"value {value} of micro-batch {j} for run {run}"
-        case ("grad", _, j, _, value, int(reader)):
-            return f"the gradient of value {value} of micro-batch {j}, from worker {worker_of[reader]}"
+        case ("grad", _, int(j), _, value, int(reader)):
+            return f"the gradient of value {value} of micro-batch {j}, from worker {subnet.worker(reader, j)}"
         case _:
             return str(event)

@@ -40,10 +40,12 @@ class Subnet:
     """One subnet in flight, as cut by the plan.
 
     Attributes:
-        runs: all runs of its program; those of this worker are `own`.
+        runs: all runs of its program.
+        spread: of each run, the worker of each micro-batch.
+        own: runs and micro-batches of this worker.
         read_by_run: parameter groups that each run reads, in step order.
         moved_by_run: `(group, index of use)` of buffer groups that each run writes, in step order.
-        owner: worker that folds and steps each parameter group: the one that runs its first step.
+        owner: worker that folds and steps each parameter group: the one that runs its first step for micro-batch 0.
         first_step: name of the first step that reads each parameter group.
         users: how many runs use each parameter group.
         before: word of each buffer group before this subnet.
@@ -51,13 +53,15 @@ class Subnet:
         left: tasks of this worker that have not run.
         unfinished: parameter groups whose gradients this worker still has to fold (and, but for bulks, to step).
         to_step: groups of a bulk that this worker steps; held by the last subnet of the bulk.
+        losses: of the micro-batches whose loss this worker has computed.
     """
 
     seq_id: int
     arch: dict[str, Any]
     program: Program
     runs: tuple[Run, ...]
-    own: tuple[Run, ...]
+    spread: tuple[tuple[int, ...], ...]
+    own: tuple[tuple[Run, int], ...]
     read_by_run: dict[int, tuple[str, ...]]
     moved_by_run: dict[int, tuple[tuple[str, int], ...]]
     owner: dict[str, int]
@@ -70,6 +74,20 @@ class Subnet:
     to_step: set[str] = field(default_factory=set)
     losses: dict[int, float] = field(default_factory=dict)
     counts: list[int] | None = None
+
+    def worker(self, run: int, micro_batch: int) -> int:
+        """Who executes a micro-batch on a run."""
+        return self.spread[run][micro_batch]
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """All that execute some of it."""
+        return frozenset(worker for spread in self.spread for worker in spread)
+
+    @property
+    def all_losses(self) -> bool:
+        """Whether every loss that this worker computes is there."""
+        return len(self.losses) == sum(run.has_loss for run, _ in self.own)
 
     def first_moves(self, run: Run) -> list[tuple[str, int]]:
         """`(buffer group, index of use)` of the first use of each group in a run; later ones follow inside it."""
@@ -115,18 +133,19 @@ def parts_of(program: Program, groups: Groups, stretch_of: Callable[[str], int],
 
 def make_subnet(
     seq_id: int, program: Program, groups: Groups, kept: frozenset[str], sync: Sync, order: BufferOrder,
-    worker_of: Callable[[str], int], parts: Sequence[int], rank: int, micro_batches: int, bulks: Bulks | None = None,
-    split: bool = False,
+    spread_of: Callable[[str], tuple[int, ...]], parts: Sequence[int], rank: int, micro_batches: int,
+    bulks: Bulks | None = None, split: bool = False,
 ) -> Subnet:  # fmt: skip
     """Cut a program, note what its runs read and write, and tell `sync`, `order` and `bulks` about it.
 
     Args:
         kept: groups that do not train (`shared = "frozen"`).
-        worker_of: the plan, from block to worker.
+        spread_of: the plan, from block to the worker of each micro-batch.
         parts: of each step; see `cut`.
         split: the backward is two tasks.
     """
-    runs = cut(program, [worker_of(step.block) for step in program.steps], parts)
+    runs = cut(program, parts)
+    spread = tuple(spread_of(run.steps[0].block) for run in runs)
     read_by_run: dict[int, tuple[str, ...]] = {}
     moved_by_run: dict[int, tuple[tuple[str, int], ...]] = {}
     owner: dict[str, int] = {}
@@ -139,7 +158,7 @@ def make_subnet(
         for step in run.steps:
             r, w = groups.of_step(step)
             for group in r:
-                owner.setdefault(group, run.worker)
+                owner.setdefault(group, spread[run.index][0])
                 first_step.setdefault(group, step.name)
                 read[group] = None
             for group in w:
@@ -155,8 +174,8 @@ def make_subnet(
         owner.update(bulks.observe(seq_id, {group: owner[group] for group in trained}))
     sync.observe(seq_id, owner)
     before = order.observe(seq_id, uses, micro_batches)
-    own = tuple(run for run in runs if run.worker == rank)
+    own = tuple((run, j) for run in runs for j in range(micro_batches) if spread[run.index][j] == rank)
     return Subnet(
-        seq_id, program.arch, program, runs, own, read_by_run, moved_by_run, owner, first_step, users, before, uses,
-        left=(3 if split else 2) * micro_batches * len(own), unfinished={g for g in trained if owner[g] == rank},
+        seq_id, program.arch, program, runs, spread, own, read_by_run, moved_by_run, owner, first_step, users, before,
+        uses, left=(3 if split else 2) * len(own), unfinished={g for g in trained if owner[g] == rank},
     )  # fmt: skip

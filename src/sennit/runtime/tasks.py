@@ -34,7 +34,6 @@ from sennit.schedule.ready import Ready
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names
 from sennit.supernet.context import StepContext, step_context
-from sennit.supernet.task import fold_losses
 from sennit.trace.access import AccessLog, Phase
 
 Send = Callable[[int, Message, list[Tensor | None]], None]
@@ -104,7 +103,7 @@ class Tasks:
 
     def forward(self, subnet: Subnet, run: Run, j: int, context: StepContext) -> None:
         y = subnet.seq_id
-        slot = self.slots(subnet, run)
+        slot = self.slots(subnet, run, j)
         before = {group: self.waiting.word(group) for group, _ in subnet.first_moves(run)}
         if not j:
             for group, use in subnet.first_moves(run):
@@ -129,11 +128,11 @@ class Tasks:
         kind = "I" if self.share.placement.split else "B"
         self.ready.add(Task(kind, y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
 
-    def slots(self, subnet: Subnet, run: Run) -> Callable[[str], Tensor]:
+    def slots(self, subnet: Subnet, run: Run, j: int) -> Callable[[str], Tensor]:
         """Finds the tensor of a parameter or buffer."""
-        if self.device.type != "cpu" and len({r.worker for r in subnet.runs}) > 1:
+        if self.device.type != "cpu" and len(subnet.workers) > 1:
             for group in subnet.read_by_run[run.index]:
-                assert subnet.owner[group] == run.worker or group in self.share.wandering, group
+                assert subnet.owner[group] == subnet.worker(run.index, j) or group in self.share.wandering, group
         held = {group: self.reading.acquire(group, subnet.seq_id) for group in subnet.read_by_run[run.index]}
         names = self.built.groups.of_name
 
@@ -159,9 +158,8 @@ class Tasks:
         subnet.losses[j] = value
         if not math.isfinite(value):
             self.report(("nan", subnet.seq_id, j, value))
-        if len(subnet.losses) == self.recipe.micro_batches:
-            folded = fold_losses([subnet.losses[i] for i in range(self.recipe.micro_batches)])
-            self.report(("loss", subnet.seq_id, subnet.arch, folded))
+        if subnet.all_losses:
+            self.report(("loss", subnet.seq_id, subnet.arch, subnet.losses))
 
     def depart(self, subnet: Subnet, run: Run, j: int, out: dict[int, Any], ctx: RunContext) -> None:
         """Send values to the runs that read them; one message per receiving run."""
@@ -176,7 +174,7 @@ class Tasks:
                     tensors.append(out[value])
                 else:
                     message.facts[value] = out[value]
-            self.send(subnet.runs[reader].worker, message, tensors)
+            self.send(subnet.worker(reader, j), message, tensors)
 
     # -- backward
 
@@ -201,7 +199,7 @@ class Tasks:
                     message.items.append(((value, reader), False))
                     tensors.append(grad)
             if message.items:
-                self.send(subnet.runs[source].worker, message, tensors)
+                self.send(subnet.worker(source, j), message, tensors)
         if split:
             self.ready.add(Task("W", subnet.seq_id, j, run.index), [])
         if split and ctx.joints:

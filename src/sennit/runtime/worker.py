@@ -267,19 +267,19 @@ class Worker:
         )
         subnet = make_subnet(
             y, program, self.built.groups, self.share.frozen, self.sync, self.order,
-            lambda block: plans.worker(y, 0, block), parts, self.rank, self.m, self.stepping.bulks, placement.split,
+            lambda block: plans.spread(y, block, self.m), parts, self.rank, self.m, self.stepping.bulks,
+            placement.split,
         )  # fmt: skip
         if self.fixed:
             refuse_detours(subnet, self.share.recipe, placement)
         self.subnets[y] = subnet
         if self.chains is not None:
-            pieces = pieces_of(subnet.runs, self.built.groups, self.share.frozen, self.share.costs)
+            pieces = pieces_of(subnet.runs, subnet.spread, self.built.groups, self.share.frozen, self.share.costs)
             self.chains.forget(int(self.share.low.min()))
             self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=placement.split))
         self.recorder.count({LET_IN: self.next_id})
-        for run in subnet.own:
-            for j in range(self.m):
-                self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
+        for run, j in subnet.own:
+            self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
         if (bulks := self.stepping.bulks) is not None and not (y + 1) % bulks.size:
             self.stepping.close_bulk(subnet)
         for message, tensors in self.early.pop(y, ()):

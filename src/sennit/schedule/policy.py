@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Literal
 
 from sennit.errors import UserError
+from sennit.plan.plan import Place
 from sennit.schedule.order import Order
 from sennit.schedule.setting import Setting
 
@@ -87,6 +88,10 @@ class Policy:
     place: Callable[[Setting, int, int], int] = looped
     per_micro_batch: bool = False
     stages: Callable[[Setting], int] = one_per_chunk
+
+    def placed(self, setting: Setting) -> Place:
+        """Who has a stage of a micro-batch of a subnet."""
+        return lambda seq_id, micro_batch, stage: self.place(setting, stage, setting.number(seq_id, micro_batch))
 
 
 def policy(name: str) -> Policy:

@@ -14,12 +14,13 @@ these units. Bytes are those of one layer and a whole batch; a micro-batch has 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from sennit.errors import UserError
+from sennit.plan.plan import Place
 from sennit.schedule.policy import Release
 from sennit.simulate.load import Cost, Piece
 from sennit.supernet.keys import key_for, numpy_generator
@@ -43,10 +44,6 @@ def space_size(name: str) -> tuple[int, int]:
     if blocks.isdecimal() and candidates.isdecimal() and int(blocks) and int(candidates):
         return int(blocks), int(candidates)
     raise UserError(f"--space {name!r} is none of {', '.join(SIZES)}, nor blocks x candidates such as 64x24")
-
-
-Place = Callable[[int, int, int], int]
-"""Subnet, micro-batch and stage to the worker."""
 
 
 def even_sizes(blocks: int, workers: int, chunks: int) -> tuple[int, ...]:

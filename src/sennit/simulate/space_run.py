@@ -110,11 +110,7 @@ class SpaceRun:
         if not sizes and held.stages(setting) != self.space.workers * self.space.chunks:
             chunks = max(1, held.stages(setting) // self.space.workers)
             sizes = tuple(map(len, replace(self.space, chunks=chunks).stages))
-
-        def place(seq_id: int, micro_batch: int, stage: int) -> int:
-            return held.place(setting, stage, setting.number(seq_id, micro_batch))
-
-        return replace(self.space, sizes=sizes, spread=held.per_micro_batch, place=place)
+        return replace(self.space, sizes=sizes, spread=held.per_micro_batch, place=held.placed(setting))
 
     def simulate(self, watch: Watch | None = None) -> Outcome:
         """On the workers' own order objects."""
