@@ -131,10 +131,15 @@ def test_a_loss_that_is_not_finite_keeps_the_subnets_before(spoilt: int, where: 
     assert kept[0] == kept[1]
 
 
-def test_buffers_of_several_stages_are_refused(tmp_path: Path) -> None:
-    made = recipe(**{**TIED, "space": "tied.py:OneNorm"})
-    with pytest.raises(UserError, match=r"chimera: buffers norm.* are written on stages \[0, 1\] of subnet 0.*gpipe"):
-        run(made, tmp_path / "run", schedule="chimera", workers=2)
+@pytest.mark.parametrize("schedule", ["chimera", "interleaved", "zbv"])
+def test_buffers_of_several_stages_are_refused(schedule: str, tmp_path: Path) -> None:
+    """Where a worker has several stages; gpipe waits between two micro-batches, and ends."""
+    made = recipe(**{**TIED, "space": "tied.py:OneNorm", "sync": "bulk:4"})
+    chunks = 2 if schedule == "interleaved" else 1
+    with pytest.raises(UserError, match=rf"{schedule}: buffers norm.* are written on stages \[0, .*gpipe"):
+        run(made, tmp_path / "run", schedule=schedule, chunks=chunks, workers=2)
+    done = run(made, tmp_path / "gpipe", schedule="gpipe", workers=2)
+    assert hashes(done) == hashes(run(made, tmp_path / "plain", engine="plain"))
 
 
 def test_it_is_refused_on_gpus() -> None:

@@ -101,6 +101,9 @@ class CudaStore:
         return (int(words[VERSION]) << 24) + (int(words[MICRO]) << 8) + int(words[USE])
 
     def remember(self, group: str) -> None:
+        if group in self.wandering:  # the host's bytes are the newest, and another worker may be next to remember
+            self.host.remember_buffers(group)
+            return
         self.buffers(group)
         self.aside[group] = self._slot(group, 0).flat.clone()
         self.host.before[group].words(self.host.memory)[:3] = self.host.words[group][0][:3]

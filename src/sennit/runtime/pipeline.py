@@ -16,7 +16,7 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.board import Board
 from sennit.runtime.launcher import Crew
 from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
-from sennit.runtime.scheduling import in_flight_of
+from sennit.runtime.scheduling import in_flight_of, name_of_policy
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.space.initialise import build_on_meta, initialise
@@ -103,8 +103,8 @@ class Pipeline:
         log = SpanLog(trace_beside(self.crew.logs))
         log.facts({
             "workers": placement.workers, "device": placement.device, "unit": "s", "first": share.start,
-            "micro_batches": self.recipe.micro_batches, "in_flight": share.in_flight, "schedule": "csp",
-            "began": time.time(),
+            "micro_batches": self.recipe.micro_batches, "in_flight": share.in_flight,
+            "schedule": name_of_policy(self.recipe, placement), "sync": self.recipe.sync, "began": time.time(),
         })  # fmt: skip
         log.close()
 

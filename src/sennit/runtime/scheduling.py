@@ -16,9 +16,14 @@ from sennit.schedule.policy import Policy, policy
 from sennit.schedule.setting import Setting
 
 
-def policy_of(recipe: Recipe, placement: Placement) -> Policy:
+def name_of_policy(recipe: Recipe, placement: Placement) -> str:
     """The policy that a placement names, or the one that goes with the recipe's `sync`."""
-    return policy(placement.schedule or ("pipedream" if recipe.sync_rule.kind == "asp" else "csp"))
+    return placement.schedule or ("pipedream" if recipe.sync_rule.kind == "asp" else "csp")
+
+
+def policy_of(recipe: Recipe, placement: Placement) -> Policy:
+    """The policy of that name."""
+    return policy(name_of_policy(recipe, placement))
 
 
 def settled(recipe: Recipe, placement: Placement) -> Placement:
@@ -96,7 +101,7 @@ def refuse_detours(subnet: Subnet, recipe: Recipe, placement: Placement) -> None
             f"{y} passes {found}. Use --schedule csp with sync = 'csp' or 'bulk:K', or fewer workers or "
             "chunks"
         )
-    if policy_of(recipe, placement).per_micro_batch and placement.workers > 1:
+    if placement.workers > 1 and (placement.chunks > 1 or policy_of(recipe, placement).per_micro_batch):
         _refuse_buffers_of_several_stages(subnet, name)
 
 
@@ -125,7 +130,7 @@ def _refuse_fixed_places(recipe: Recipe, placement: Placement) -> None:
 
 def _refuse_buffers_of_several_stages(subnet: Subnet, name: str) -> None:
     """Forwards write buffers in the order of micro-batches. If one is written by the first and the last stage, each
-    micro-batch must have passed both before the next one sets out: orders in two directions do not wait for that.
+    micro-batch must have passed both before the next one sets out, which lists of several stages do not wait for.
 
     Raises:
         UserError: such a buffer.
@@ -138,6 +143,6 @@ def _refuse_buffers_of_several_stages(subnet: Subnet, name: str) -> None:
         if len(found) > 1:
             raise UserError(
                 f"{name}: buffers {group} are written on stages {found} of subnet {subnet.seq_id}; micro-batches write "
-                "them in turn, and those that go up could wait for those that go down, which wait for them. Use "
-                "--schedule gpipe or csp, or fewer workers"
+                "them in turn, so each must have passed the last of these stages before the next one sets out, and a "
+                "worker with several stages would wait for ever. Use --schedule gpipe, 1f1b or csp"
             )
