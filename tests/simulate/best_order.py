@@ -54,7 +54,7 @@ def shortest(case: Case) -> float:
     cost = {key: case.piece(key).cost["FBIW".index(key[0])] + case.cluster.host_s for key in held}
     best = math.inf
 
-    def place(ends: dict[Key, float], free: dict[int, float], longest: float) -> None:
+    def place(ends: dict[Key, float], left: dict[Key, float], free: dict[int, float], longest: float) -> None:
         nonlocal best
         if longest >= best:
             return
@@ -65,9 +65,13 @@ def shortest(case: Case) -> float:
             if key in ends or not before.keys() <= ends.keys():
                 continue
             worker = case.worker(key)
-            start = max([free.get(worker, 0.0), *(ends[k] + travel for k, travel in before.items())])
-            end = start + cost[key]
-            place({**ends, key: end}, {**free, worker: end}, max(longest, end))
+            gone = left if key[0] in "BI" else ends  # gradients leave before the step, versions come with it
+            start = max([free.get(worker, 0.0), *(gone[k] + travel for k, travel in before.items())])
+            away = end = start + cost[key]
+            kind, y, j, r = key
+            if kind == case.last and all((kind, y, i, r) in ends for i in range(case.load.micro_batches) if i != j):
+                end += case.piece(key).step
+            place({**ends, key: end}, {**left, key: away}, {**free, worker: end}, max(longest, end))
 
-    place({}, {}, 0.0)
+    place({}, {}, {}, 0.0)
     return best

@@ -123,6 +123,7 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixe
         (r, c): Piece(
             0, (*(f"{r}.{c}.{i}" for i in range(draw(st.integers(0, 2)))), *["t"][: draw(st.integers(0, 1))]),
             Cost(draw(cost), draw(cost), draw(cost), draw(cost)), draw(size), draw(size), draw(size),
+            step=0.0 if held.per_micro_batch else draw(st.sampled_from([0.0, 0.5])),
         )
         for r in range(len(runs)) for c in range(candidates)
     }  # fmt: skip

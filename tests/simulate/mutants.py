@@ -136,6 +136,11 @@ class TasksTakeNoHostTime(Simulation):
         self.host_s = 0.0
 
 
+class StepsTakeNoTime(Simulation):
+    def seconds(self, task: Task) -> float:
+        return self.flights[task.seq_id].pieces[task.run].cost["FBIW".index(task.kind)]
+
+
 class MessagesTakeNoTime(Simulation):
     def hand_over(self, task: Task, made_on: int, size: float, cause: Any) -> None:
         self.come(task, Came(self.now, cause, "", self.last))
@@ -181,6 +186,7 @@ MUTANTS: dict[type[Simulation], str] = {
     OneMoreInFlight: "in flight",
     TwoTasksAtOnce: "alone",
     TasksTakeNoHostTime: "duration",
+    StepsTakeNoTime: "duration",
     MessagesTakeNoTime: "value",
     ChannelsCarryAllAtOnce: "channel",
     MemoryHasNoLimit: "memory",

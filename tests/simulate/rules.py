@@ -3,11 +3,12 @@
 Each rule is a function from a `Case` and its spans to the violations it finds; `violations` runs them all. The rules:
 
     once        every task of every subnet runs exactly once, on the worker that has it
-    duration    it takes its cost and what the host needs
+    duration    it takes its cost and what the host needs, and the last gradient of a run the step as well
     alone       a worker runs one task at a time
     value       a forward follows the forwards of the runs whose output it reads, by the time on the way
     loss        the last run's backward follows its forward
-    gradient    a backward follows the backwards of the runs that read its output, by the time on the way
+    gradient    a backward follows the backwards of the runs that read its output, by the time on the way; their steps
+                may be still to come
     weight      a W follows its I
     version     a forward follows all gradients that are in the versions it reads
     in flight   a subnet starts when those so far before it have ended
@@ -108,15 +109,25 @@ class Shown:
         self.case, self.spans = case, spans
         self.start = {key_of(span): span.start for span in spans}
         self.end = {key_of(span): span.end for span in spans}
+        self.left = self.end | {
+            key: self.end[key] - case.load.stream[key[1]][key[3]].step for key in self.end if self.steps(key)
+        }
+        """When values and gradients leave: before the step, which ends the last gradient of a run."""
         self.ends = [
             max(self.end[case.last, y, j, r] for j in range(case.load.micro_batches) for r in range(len(pieces)))
             for y, pieces in enumerate(case.load.stream)
         ]
 
+    def steps(self, key: Key) -> bool:
+        """Whether it is the last gradient of weights of its run."""
+        kind, y, _, r = key
+        others = [(kind, y, i, r) for i in range(self.case.load.micro_batches)]
+        return kind == self.case.last and self.end[key] == max(self.end[other] for other in others)
+
     def follows(self, key: Key, before: Key, size: float = 0.0) -> Iterator[str]:
         seconds = self.case.cluster.seconds(self.case.worker(before), self.case.worker(key), size)
-        if self.start[key] < self.end[before] + seconds - EPS:
-            yield f"{key} starts at {self.start[key]}, {before} ends at {self.end[before]}, {seconds} on the way"
+        if self.start[key] < self.left[before] + seconds - EPS:
+            yield f"{key} starts at {self.start[key]}, {before} is done at {self.left[before]}, {seconds} on the way"
 
 
 def key_of(span: Span) -> Key:
@@ -143,7 +154,10 @@ def once(case: Case, spans: Sequence[Span]) -> Iterator[str]:
 
 def duration(case: Case, shown: Shown) -> Iterator[str]:
     for span in shown.spans:
-        seconds = case.piece(key_of(span)).cost["FBIW".index(span.kind)] + case.cluster.host_s
+        piece = case.piece(key_of(span))
+        seconds = piece.cost["FBIW".index(span.kind)] + case.cluster.host_s
+        if shown.steps(key_of(span)):
+            seconds += piece.step
         if abs(span.end - span.start - seconds) > EPS:
             yield f"{key_of(span)} takes {span.end - span.start}, not {seconds}"
 
@@ -221,7 +235,7 @@ def channel(case: Case, shown: Shown) -> Iterator[str]:
             name = (i,) if medium == "shared" else (i, a, b) if medium == "duplex" else (i, min(a, b), max(a, b))
             size = case.load.stream[y][made].out_bytes
             messages[name].append(
-                (shown.end[before], shown.start[key], size / links[i].bandwidth, links[i].latency)
+                (shown.left[before], shown.start[key], size / links[i].bandwidth, links[i].latency)
             )  # fmt: skip
     for name, sent in messages.items():
         for begin in {made for made, _, _, _ in sent}:

@@ -124,6 +124,7 @@ def tiny_cases(draw: st.DrawFn) -> Drawn:
             Piece(
                 draw(st.integers(0, 1)), draw(st.sampled_from([(), ("a",), (f"{r}",)])),
                 Cost(draw(half), draw(half), draw(half), draw(half)), sources=sources[r],
+                step=draw(st.sampled_from([0.0, 1.5])),
             )
             for r in range(runs)
         )
@@ -156,6 +157,19 @@ def test_branches_by_hand() -> None:
     slow = Cluster(links=(Link(latency=0.5),), memory_bytes=(1.0, 1.0))
     found = of(Fixed(2, 1, (pieces,)), cluster=slow)
     assert found.dependencies == found.memory == found.makespan == 10
+
+
+def test_a_step_by_hand() -> None:
+    """Both subnets take the same layers, whose step takes 1 s and begins when the gradient has left:
+
+    worker 0  0F .  .  .  0B 0B *  0F .  .  .  0B 0B *
+    worker 1  .  1F 1B 1B *  .  .  .  1F 1B 1B *  .  .
+    """
+    pieces = tuple(Piece(r, (f"{r}",), ONE, step=1.0) for r in range(2))
+    found = of(Fixed(2, 1, (pieces, pieces)))
+    assert found.dependencies == found.makespan == 14
+    assert found.work == 2 * 2 * 4
+    assert found.devices == 1 + 2 * 4  # worker 1 begins behind 0F, and nobody waits for its last step
 
 
 def test_asynchronous_reads_wait_for_nothing() -> None:

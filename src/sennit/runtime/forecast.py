@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from sennit.plan.plan import Plans
@@ -18,7 +18,7 @@ from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.engine import Outcome, Simulation, Watch
-from sennit.simulate.flight import Arrival, Came
+from sennit.simulate.flight import Arrival, Came, Left
 from sennit.simulate.load import Piece
 from sennit.trace.events import name_of
 from sennit.trace.span import Span
@@ -31,6 +31,7 @@ class RecipeLoad:
     Attributes:
         placement: settled (`runtime.scheduling`).
         steps: how many subnets.
+        stepping: of blocks, seconds of a step (`Piece.step`).
     """
 
     recipe: Recipe
@@ -38,6 +39,7 @@ class RecipeLoad:
     plans: Plans
     waits: Waits
     steps: int
+    stepping: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def workers(self) -> int:
@@ -62,7 +64,16 @@ class RecipeLoad:
         frozen = built.always[0] if self.recipe.sharing.kind == "frozen" else frozenset[str]()
         for y, runs in enumerate(self.runs()):
             spread = [plans.spread(y, run.steps[0].block, self.micro_batches) for run in runs]
-            yield pieces_of(runs, spread, built.groups, frozen, self.waits)
+            pieces = pieces_of(runs, spread, built.groups, frozen, self.waits)
+            yield (
+                [replace(p, step=self.step(run)) for p, run in zip(pieces, runs, strict=True)]
+                if self.stepping
+                else pieces
+            )
+
+    def step(self, run: Run) -> float:
+        """Seconds that the groups of a run step."""
+        return sum(self.stepping.get(block, 0.0) for block in {step.block for step in run.steps})
 
 
 @dataclass(frozen=True)
@@ -114,10 +125,6 @@ def kind_of(span: Span) -> Kind:
     return cast("Kind", span.kind)
 
 
-class Left(Arrival):
-    """What a task makes leaves before its end."""
-
-
 class Stepped(Arrival):
     """The versions that a task makes are there before its end."""
 
@@ -126,38 +133,35 @@ class Repeated(Simulation):
     """A simulation in which tasks take as long as recorded, and what they wait for comes as late. The orders decide."""
 
     recorded: Recorded
-    early: dict[Task, set[type[Arrival]]]
-    """What tasks that still run have given away already."""
+    stepped: set[Task]
+    """Tasks under way whose versions are there."""
 
     def seconds(self, task: Task) -> float:
         found, name = self.recorded, str(task)
         seconds = found.seconds[task]
-        self.early[task] = set()
         for before, kind in ((found.sent.get(name), Left), (found.stepped.get(name), Stepped)):
             if before is not None:
                 self.later(self.now + max(0.0, seconds - before), -1, kind(task, Came(self.now, "start", "", None)))
         return seconds
 
     def arrived(self, what: Arrival) -> None:
-        if isinstance(what, Left | Stepped):
-            self.last = what.task
-            self.give(what.task, Left)
-            if isinstance(what, Stepped):
-                self.give(what.task, Stepped)
-        else:
+        if not isinstance(what, Stepped):
             super().arrived(what)
+            return
+        task = what.task
+        self.leaves(task)
+        self.stepped.add(task)
+        super().complete(task, self.flights[task.seq_id].pieces[task.run].where(task.micro_batch))
 
-    def done(self, task: Task, worker: int) -> None:
-        for part in (Left, Stepped):
-            self.give(task, part)
-        del self.early[task]
+    def leaves(self, task: Task) -> None:
+        if task not in self.left:
+            super().leaves(task)
 
-    def give(self, task: Task, part: type[Arrival]) -> None:
-        """Once: values and gradients, or what comes with a step."""
-        if part not in self.early[task]:
-            self.early[task].add(part)
-            worker = self.flights[task.seq_id].pieces[task.run].where(task.micro_batch)
-            (self.leave if part is Left else self.complete)(task, worker)
+    def complete(self, task: Task, worker: int) -> None:
+        if task in self.stepped:
+            self.stepped.remove(task)
+        else:
+            super().complete(task, worker)
 
     def enter(self, task: Task, came: Came) -> None:
         late = self.recorded.transit[task]
@@ -187,7 +191,7 @@ def forecast(
         chains=chains, watch=watch,
     )  # fmt: skip
     if isinstance(simulation, Repeated) and recorded is not None:
-        simulation.recorded, simulation.early = recorded, {}
+        simulation.recorded, simulation.stepped = recorded, set()
     setting = setting_of(recipe, placement)
     setting = replace(setting, awaited=simulation.awaited, chains=chains, end=lambda: load.steps)
     orders += [held.order(worker, setting) for worker in range(placement.workers)]

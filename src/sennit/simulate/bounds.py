@@ -101,7 +101,7 @@ def _loose(jobs: Sequence[Job]) -> float:
 
 
 def _jobs(found: Sequence[Way], worker: int, split: bool) -> Iterator[Job]:
-    """A worker's jobs: all micro-batches of a kind on a run are one."""
+    """A worker's jobs: all micro-batches of a kind on a run are one, and its step."""
     for way in found:
         for r, counts in enumerate(way.counts):
             if count := counts.get(worker, 0):
@@ -109,6 +109,8 @@ def _jobs(found: Sequence[Way], worker: int, split: bool) -> Iterator[Job]:
                 yield way.returns[r], count * way.backward[r], way.after_backward[r]
                 if split:
                     yield way.returns[r] + way.backward[r], count * way.weight[r], way.after_weight[r]
+                if way.step[r] and len(counts) == 1:  # else it may be either's
+                    yield way.steps[r], way.step[r], way.after_step[r]
 
 
 def _messages(found: Sequence[Way], cluster: Cluster) -> dict[object, list[Job]]:
@@ -142,5 +144,5 @@ def _memory(found: Sequence[Way], worker: int, limit: float) -> float:
             size = way.pieces[r].held_bytes
             if size and worker in counts:
                 area += counts[worker] * size * trips[r]
-                head, tail = min(head, way.begins[r]), min(tail, way.after_weight[r])
+                head, tail = min(head, way.begins[r]), min(tail, way.after_step[r])
     return head + area / limit + tail if area else 0.0

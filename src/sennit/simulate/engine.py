@@ -22,7 +22,7 @@ from sennit.simulate.branches import Branches
 from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster
-from sennit.simulate.flight import Arrival, Came, Flight
+from sennit.simulate.flight import Arrival, Came, Flight, Left
 from sennit.simulate.load import Load, Piece
 from sennit.simulate.memory import Memory
 from sennit.simulate.outcome import Outcome, Watch
@@ -66,6 +66,8 @@ class Simulation:
         self.idle = [True] * load.workers
         self.woken: set[int] = set()
         self.now = 0.0
+        self.left: set[Task] = set()
+        """Tasks under way that have nothing more to give but a step."""
         self.last: Task | None = None
         """What has just ended, the maker of whatever comes of it."""
         self.came: dict[Task, tuple[float, Came]] = {}
@@ -117,7 +119,13 @@ class Simulation:
 
     def seconds(self, task: Task) -> float:
         """Device time of a task. What has been recorded of a real run can be played by overriding it."""
-        return self.flights[task.seq_id].pieces[task.run].cost[_COST[task.kind]]
+        flight = self.flights[task.seq_id]
+        piece = flight.pieces[task.run]
+        seconds = piece.cost[_COST[task.kind]]
+        if piece.step and task.kind in "BW" and flight.left[task.run] == 1:
+            self.later(self.now + self.host_s + seconds, -1, Left(task, Came(self.now, "start", "", None)))
+            seconds += piece.step
+        return seconds
 
     def later(self, at: float, worker: int, what: Task | Arrival | None) -> None:
         self.number += 1
@@ -140,8 +148,17 @@ class Simulation:
     # -- what a finished task brings
 
     def done(self, task: Task, worker: int) -> None:
-        self.leave(task, worker)
+        if task in self.left:
+            self.left.remove(task)
+        else:
+            self.leave(task, worker)
         self.complete(task, worker)
+
+    def leaves(self, task: Task) -> None:
+        """A task goes on, with nothing more to give but a step."""
+        self.last = task
+        self.left.add(task)
+        self.leave(task, self.flights[task.seq_id].pieces[task.run].where(task.micro_batch))
 
     def leave(self, task: Task, worker: int) -> None:
         """What a task has made sets out for those who wait for it."""
@@ -185,7 +202,9 @@ class Simulation:
 
     def arrived(self, what: Arrival) -> None:
         task, came = what
-        if task.micro_batch < 0:
+        if isinstance(what, Left):
+            self.leaves(task)
+        elif task.micro_batch < 0:
             self.opened(task.seq_id, task.run, came)
         else:
             self.come(task, came)

@@ -46,3 +46,7 @@ class Arrival(NamedTuple):
 
     task: Task
     came: Came
+
+
+class Left(Arrival):
+    """What a task makes leaves before its end."""

@@ -33,11 +33,12 @@ class Way:
         counts: per run, worker to how many micro-batches it has there.
         forward, backward: of one micro-batch, with the host's time; `backward` is I if backwards are split.
         weight: W of one micro-batch, with the host's time; 0 if they are not.
+        step: of the run's groups, after its last gradient.
         sources, readers: runs whose output a run reads, and that read its.
         travel: of a value from a run to one that reads it, or of its gradient back, at least.
-        begins, returns: earliest start of a forward and of a backward.
+        begins, returns, steps: earliest start of a forward, of a backward, and of the step.
         reads: per run, group and version that it waits for.
-        after_forward, after_backward, after_weight: what must at least follow the end of one.
+        after_forward, after_backward, after_weight, after_step: what must at least follow the end of one.
         end: earliest end of the subnet.
     """
 
@@ -46,15 +47,18 @@ class Way:
     forward: list[float]
     backward: list[float]
     weight: list[float]
+    step: list[float]
     sources: Sequence[Sequence[int]]
     readers: Sequence[Sequence[int]]
     travel: dict[tuple[int, int], float]
     begins: list[float]
     returns: list[float]
+    steps: list[float]
     reads: list[list[tuple[str, int]]]
     after_forward: list[float]
     after_backward: list[float]
     after_weight: list[float]
+    after_step: list[float]
     end: float = 0.0
 
     def most(self, r: int) -> int:
@@ -101,9 +105,10 @@ def _way(pieces: Sequence[Piece], m: int, split: bool, cluster: Cluster) -> Way:
         [piece.cost.forward + host for piece in pieces],
         [(piece.cost.input if split else piece.cost.whole) + host for piece in pieces],
         [piece.cost.weight + host if split else 0.0 for piece in pieces],
+        [piece.step for piece in pieces],
         branches.sources, branches.readers,
         {(r, q): _travel(pieces[r], pieces[q], m, cluster) for r in range(n) for q in branches.readers[r]},
-        [0.0] * n, [0.0] * n, [], [0.0] * n, [0.0] * n, [0.0] * n,
+        [0.0] * n, [0.0] * n, [0.0] * n, [], [0.0] * n, [0.0] * n, [0.0] * n, [0.0] * n,
     )  # fmt: skip
 
 
@@ -137,7 +142,8 @@ def _heads(y: int, way: Way, admitted: float, versions: dict[str, dict[int, floa
         way.returns[r] = begin = max((first[q] + travel[r, q] for q in readers), default=first[r])
         all_came = max((last[q] + travel[r, q] for q in readers), default=last[r])
         first[r], last[r] = begin + b, max(all_came + b, begin + way.most(r) * b)
-        done = max(last[r] + w, begin + way.most(r) * (b + w))
+        way.steps[r] = max(last[r] + w, begin + way.most(r) * (b + w))
+        done = way.steps[r] + way.step[r]
         for group in pieces[r].groups:
             made[group] = max(made.get(group, 0.0), done)
         way.end = max(way.end, done)
@@ -185,7 +191,8 @@ def _tails(found: Sequence[Way], in_flight: float, cluster: Cluster) -> None:
 
 def _subnet_tails(way: Way, after_version: dict[str, float], after_end: float) -> None:
     for r, piece in enumerate(way.pieces):
-        way.after_weight[r] = max([after_end, *(after_version.get(group, 0.0) for group in piece.groups)])
+        way.after_step[r] = max([after_end, *(after_version.get(group, 0.0) for group in piece.groups)])
+        way.after_weight[r] = way.step[r] + way.after_step[r]
         on = [way.travel[s, r] + way.backward[s] + way.after_backward[s] for s in way.sources[r]]
         way.after_backward[r] = max([way.weight[r] + way.after_weight[r], *on])
     for r in reversed(range(len(way.pieces))):
