@@ -65,8 +65,9 @@ def one(recipe: Recipe, rule: str, workers: int, budget: int) -> dict[str, Any]:
         result = train(Request(recipe=made, placement=placement, out=out), curve.tell)
         run = load_run(out)
         model = run.model()
-        found = search(run.recipe, model, Path(folder) / "search", seed=0, budget=budget)
-        test = evaluate(run.recipe, model, found.best.arch, Evaluation(split="test"))
+        quick = Evaluation(score=False)  # translations take longer than training
+        found = search(run.recipe, model, Path(folder) / "search", seed=0, budget=budget, evaluation=quick)
+        test = evaluate(run.recipe, model, found.best.arch, replace(quick, split="test"))
     return {
         "rule": rule, "sync": sync, "workers": workers, "seed": recipe.seed, "steps": result["steps"],
         "weights_sha256": result["weights_sha256"], "subnets_per_s": result["subnets_per_s"], "curve": curve.points,

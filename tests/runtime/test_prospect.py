@@ -71,6 +71,25 @@ def test_nothing_is_said_of_what_did_not_run(workers: int) -> None:
     assert prospect(RECIPE, Placement(workers=workers), spans) is None
 
 
+def test_a_step_is_told_from_the_backward() -> None:
+    """Where the gradient leaves before the step, the bound knows it, and the bubble is found again."""
+    placement = Placement(workers=3)
+    held = settled(RECIPE, placement)
+    waits = Waits({f"blocks.{i}": Cost(1.0, 2.0, 1.0, 1.0) for i in range(DEPTH)})
+    stepping = {f"blocks.{i}": 0.5 for i in range(2, DEPTH)}  # the first worker sends no gradient: its step is not seen
+    load = RecipeLoad(RECIPE, held, plans_of(RECIPE.built, held, waits=waits), waits, RECIPE.steps, stepping)
+    spans: list[Span] = []
+    outcome = forecast(load, watch=spans.append)
+    found = prospect(RECIPE, placement, spans)
+    assert found is not None
+    assert found.bubble == pytest.approx(outcome.bubble)
+    assert found.bubble_at_bound <= found.bubble
+    whole = replace(
+        load, waits=Waits({b: c._replace(whole=2.0 + stepping.get(b, 0.0)) for b, c in waits.blocks.items()})
+    )
+    assert forecast(replace(whole, stepping={})).makespan > outcome.makespan
+
+
 def test_branches() -> None:
     branched = small_recipe(
         space="static_nets.py:Opened", data="static_nets.py:Data", loss_name="cross_entropy", batch_size=12, steps=4

@@ -9,7 +9,7 @@ Seconds are means over the subnets of the last call, so this is what the run ten
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 from sennit.errors import UserError
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
-from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
 from sennit.runtime.placing import known_costs, plans_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, settled
 from sennit.simulate.bounds import bounds
 from sennit.simulate.load import Cost
+from sennit.trace.events import name_of
 from sennit.trace.span import Span
 
 SUBNETS = 100
@@ -77,15 +78,15 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     if built.sampler().learning or first >= FARTHEST or placement.workers < 2:
         return None
     held = settled(recipe, placement)
-    waits = _waits(recipe, held, tasks, first)
+    seconds = _seconds(recipe, held, tasks, first)
     steps = min(SUBNETS, recipe.steps) // recipe.sync_rule.bulk(held.workers) * recipe.sync_rule.bulk(held.workers)
     if not steps:
         return None
-    load = _load(recipe, held, waits, steps)
+    load = _load(recipe, held, seconds, steps)
     outcome = forecast(load)
     bound = bounds(load, recipe.built.sync(held.workers), in_flight_of(recipe, held), split=held.split)
     levers: dict[str, float] = {}
-    for name, changed, other, told in _levers(recipe, placement, waits):
+    for name, changed, other, told in _levers(recipe, placement, seconds):
         try:
             levers[name] = forecast(_load(changed, settled(changed, other), told, steps)).bubble
         except UserError:
@@ -94,31 +95,53 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     return Prospect(steps, outcome.bubble, bound.bubble, bound.binds, best_first)
 
 
-def _load(recipe: Recipe, held: Placement, waits: Waits, steps: int) -> RecipeLoad:
-    return RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=waits), waits, steps)
+def _load(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:
+    waits = seconds.waits
+    return RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=waits), waits, steps, seconds.stepping)
 
 
-def _waits(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int) -> Waits:
-    """Mean seconds of each block. A run's are shared out to its blocks as they were measured before, or evenly."""
+@dataclass(frozen=True)
+class Seconds:
+    """What blocks take: tasks of one micro-batch, and, beyond the last gradient's, the step."""
+
+    waits: Waits
+    stepping: Mapping[str, float]
+
+    def halved(self) -> Seconds:
+        """With half as many rows in a micro-batch. A step takes as long."""
+        halves = {block: Cost(*(s / 2 for s in cost)) for block, cost in self.waits.blocks.items()}
+        return Seconds(Waits(halves), self.stepping)
+
+
+def _seconds(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int) -> Seconds:
+    """Means of each block. A run's are shared out to its blocks as they were measured before, or evenly.
+
+    What a backward takes after its gradient has left is taken for the step.
+    """
     built = recipe.built
     costs = known_costs(built)
     load = RecipeLoad(recipe, held, plans_of(built, held, waits=costs), costs, first + SUBNETS)
-    seconds: dict[tuple[int, int], dict[str, list[float]]] = {}
+    sent = Recorded.of(tasks).sent
+    took: dict[tuple[int, int], dict[str, list[float]]] = {}
     for span in tasks:
         if span.seq_id < first + SUBNETS:
-            kinds = seconds.setdefault((span.seq_id, span.run), {})
-            kinds.setdefault(span.kind, []).append(span.end - span.start)
+            kinds = took.setdefault((span.seq_id, span.run), {})
+            after = sent.get(name_of(span), 0.0) if span.kind == "B" else 0.0
+            kinds.setdefault(span.kind, []).append(span.end - span.start - after)
+            kinds.setdefault("step", []).append(after)
     found: dict[str, dict[str, list[float]]] = {}
     for y, runs in enumerate(islice(load.runs(), first, None), first):
         for run in runs:
             parts = {block: costs.total(block) for block in dict.fromkeys(step.block for step in run.steps)}
             whole = sum(parts.values())
-            for kind, took in seconds.get((y, run.index), {}).items():
+            for kind, seconds in took.get((y, run.index), {}).items():
+                of_run = sum(seconds) if kind == "step" else sum(seconds) / len(seconds)
                 for block, part in parts.items():
                     share = part / whole if whole else 1 / len(parts)
-                    found.setdefault(block, {}).setdefault(kind, []).append(share * sum(took) / len(took))
+                    found.setdefault(block, {}).setdefault(kind, []).append(share * of_run)
     means = {block: {k: sum(s) / len(s) for k, s in kinds.items()} for block, kinds in found.items()}
-    return Waits({block: _cost(mean) for block, mean in means.items()})
+    stepping = {block: mean["step"] for block, mean in means.items() if mean["step"]}
+    return Seconds(Waits({block: _cost(mean) for block, mean in means.items()}), stepping)
 
 
 def _cost(mean: dict[str, float]) -> Cost:
@@ -128,27 +151,26 @@ def _cost(mean: dict[str, float]) -> Cost:
     return Cost(mean.get("F", 0.0), whole, inputs or whole / 2, weight or whole / 2)
 
 
-def _levers(recipe: Recipe, placement: Placement, waits: Waits) -> Iterator[tuple[str, Recipe, Placement, Waits]]:
+def _levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[tuple[str, Recipe, Placement, Seconds]]:
     """Changes that could bring something, one at a time, as options or as lines of the recipe."""
     policy = policy_of(recipe, placement)
     n = in_flight_of(recipe, settled(recipe, placement))
-    yield f"--in-flight {2 * n}", recipe, replace(placement, in_flight=2 * n), waits
+    yield f"--in-flight {2 * n}", recipe, replace(placement, in_flight=2 * n), seconds
     if policy.split is None and not placement.split:
-        yield "--split", recipe, replace(placement, split=True), waits
+        yield "--split", recipe, replace(placement, split=True), seconds
     if placement.release == "stage" and "layer" in policy.releases:
-        yield "--release layer", recipe, replace(placement, release="layer"), waits
+        yield "--release layer", recipe, replace(placement, release="layer"), seconds
     if policy.chunked and placement.plan is None:
         more = placement.chunks + 1
-        if placement.workers * more <= len(waits.blocks):
-            yield f"--chunks {more}", recipe, replace(placement, chunks=more), waits
+        if placement.workers * more <= len(seconds.waits.blocks):
+            yield f"--chunks {more}", recipe, replace(placement, chunks=more), seconds
     if recipe.batch_size % (2 * recipe.micro_batches) == 0:
-        half = Waits({block: Cost(*(s / 2 for s in cost)) for block, cost in waits.blocks.items()})
         m = 2 * recipe.micro_batches
-        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, half
+        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, seconds.halved()
     if recipe.sampler == "uniform" and recipe.sync_rule.kind == "csp":
-        yield 'sampler = "fair"', _with(recipe, sampler="fair"), placement, waits
+        yield 'sampler = "fair"', _with(recipe, sampler="fair"), placement, seconds
     if recipe.built.always[0] and recipe.sharing.kind == "strict" and recipe.sync_rule.kind == "csp":
-        yield 'shared = "delayed:2"', _with(recipe, shared="delayed:2"), placement, waits
+        yield 'shared = "delayed:2"', _with(recipe, shared="delayed:2"), placement, seconds
 
 
 def _with(recipe: Recipe, **changes: Any) -> Recipe:
