@@ -30,19 +30,24 @@ class Quiet:
 
     def __init__(self) -> None:
         self.since = time.monotonic()
-        self.told = False
+        self.told = self.suspected = False
 
     def over(self) -> bool:
         """Something happens. Returns whether a long rest had been told."""
-        told, self.told, self.since = self.told, False, time.monotonic()
+        told, self.told, self.suspected, self.since = self.told, False, False, time.monotonic()
         return told
 
     def long(self) -> bool:
-        """Whether the rest has become long; true once per rest."""
+        """Whether the rest has become long; true once per rest, and not the first time that it is asked.
+
+        On a machine that is busy with other things the time may have passed between two looks, without this worker. So
+        it looks everywhere once more before it says so.
+        """
         if self.told or time.monotonic() - self.since < STALL_S:
             return False
-        self.told = True
-        return True
+        suspected, self.suspected = self.suspected, True
+        self.told = suspected
+        return suspected
 
 
 def awaited(worker: Worker) -> str:
