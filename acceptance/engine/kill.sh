@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # 20 SIGKILLs at random moments of random processes (launcher, worker or loader) of a `digits` run of 300 subnets, each
 # time resumed on another number of workers: the hashes at the end are those of the uninterrupted run, and no process,
-# port, lock or shared memory is left after any kill. On 2 CPU cores, about 10 minutes.
+# port, lock or shared memory is left after any kill. On 2 CPU cores, 3 to 10 minutes.
 #
 #     kill.sh [--kills N] [--steps S] [--seed X]
 set -euo pipefail
