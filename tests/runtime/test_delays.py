@@ -15,6 +15,7 @@ from sennit.runtime.share import Parts
 from tests.runtime.gates import Halting, Late, Lossy
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import cuts_file, violations
+from tests.runtime.test_sync_rules import CHAIN
 
 CASES: dict[str, dict[str, Any]] = {
     "frozen-global": {"shared": "frozen", "micro_batches": 1, "clip": "global:1.0"},
@@ -53,6 +54,17 @@ def test_late_messages_change_nothing(case: str, tmp_path: Path) -> None:
         result = run(made, tmp_path / name, workers=workers, plan=plan, in_flight=4, parts=late(workers))
         assert hashes(result) == hashes(plain), name
         assert not violations(tmp_path / name)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "zbv", "chimera"])
+def test_late_messages_change_nothing_under_fixed_orders(schedule: str, tmp_path: Path) -> None:
+    made = recipe(**{**CHAIN, "sync": "bulk:4", "micro_batches": 2, "steps": 8})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    chunks = 2 if schedule == "interleaved" else 1
+    result = run(made, tmp_path / "run", workers=3, schedule=schedule, chunks=chunks, parts=late(3))
+    assert hashes(result) == hashes(plain)
+    assert not violations(tmp_path / "run")
 
 
 @pytest.mark.usefixtures("impatient")
