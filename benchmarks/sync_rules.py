@@ -31,9 +31,10 @@ from sennit.profile.waits import FORMAT, Waits
 from sennit.recipe import Placement, Recipe, read_recipe
 from sennit.runtime import dryrun
 from sennit.runtime.fingerprint import fingerprint
-from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
+from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.forked import in_child
 from sennit.runtime.placing import plans_of
+from sennit.runtime.repeated import Recorded
 from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
 from sennit.runtime.train import train

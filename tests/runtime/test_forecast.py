@@ -6,8 +6,9 @@ import pytest
 
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
-from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
+from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.placing import plans_of
+from sennit.runtime.repeated import Recorded
 from sennit.runtime.scheduling import settled
 from sennit.simulate.load import Cost
 from sennit.trace.events import name_of

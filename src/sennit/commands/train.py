@@ -179,8 +179,8 @@ def look_back(request: Request, folder: Path) -> Prospect | None:
 
     if request.engine == "plain" or request.placement.workers < 2:
         return None
-    found = prospect(request.recipe, request.placement, read_call(folder / "trace.jsonl", MOST_SPANS).spans)
     held = RunFolder.open(folder)
+    found = prospect(request.recipe, request.placement, read_call(held.spans, MOST_SPANS).spans)
     if found is not None and (kept := held.read_result()) is not None:
         held.write_json("result.json", {**kept, "prospect": asdict(found)})
     return found

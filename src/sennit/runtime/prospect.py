@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from sennit.errors import UserError
@@ -28,7 +27,7 @@ from sennit.trace.span import Span
 SUBNETS = 100
 """Subnets that are simulated, and whose tasks are looked at."""
 
-FARTHEST = 2_000
+FARTHEST = 100_000
 """Subnet before which the call must have begun: the stream is drawn up to there."""
 
 
@@ -130,7 +129,7 @@ def _seconds(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int)
             kinds.setdefault(span.kind, []).append(span.end - span.start - after)
             kinds.setdefault("step", []).append(after)
     found: dict[str, dict[str, list[float]]] = {}
-    for y, runs in enumerate(islice(load.runs(), first, None), first):
+    for y, runs in enumerate(load.runs(first), first):
         for run in runs:
             parts = {block: costs.total(block) for block in dict.fromkeys(step.block for step in run.steps)}
             whole = sum(parts.values())

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush
 
-from sennit.runtime.forecast import RecipeLoad, kind_of
+from sennit.runtime.forecast import RecipeLoad
 from sennit.runtime.recorder import LET_IN
+from sennit.runtime.repeated import kind_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, setting_of
 from sennit.schedule.chains import Chains, Link
 from sennit.schedule.order import Order, Task

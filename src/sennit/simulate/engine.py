@@ -66,7 +66,7 @@ class Simulation:
         self.idle = [True] * load.workers
         self.woken: set[int] = set()
         self.now = 0.0
-        self.left: set[Task] = set()
+        self.left_early: set[Task] = set()
         """Tasks under way that have nothing more to give but a step."""
         self.last: Task | None = None
         """What has just ended, the maker of whatever comes of it."""
@@ -148,16 +148,16 @@ class Simulation:
     # -- what a finished task brings
 
     def done(self, task: Task, worker: int) -> None:
-        if task in self.left:
-            self.left.remove(task)
+        if task in self.left_early:
+            self.left_early.remove(task)
         else:
             self.leave(task, worker)
         self.complete(task, worker)
 
-    def leaves(self, task: Task) -> None:
+    def leave_early(self, task: Task) -> None:
         """A task goes on, with nothing more to give but a step."""
         self.last = task
-        self.left.add(task)
+        self.left_early.add(task)
         self.leave(task, self.flights[task.seq_id].pieces[task.run].where(task.micro_batch))
 
     def leave(self, task: Task, worker: int) -> None:
@@ -203,7 +203,7 @@ class Simulation:
     def arrived(self, what: Arrival) -> None:
         task, came = what
         if isinstance(what, Left):
-            self.leaves(task)
+            self.leave_early(task)
         elif task.micro_batch < 0:
             self.opened(task.seq_id, task.run, came)
         else:
