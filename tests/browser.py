@@ -104,6 +104,7 @@ class Browser:
         tab.ask("Page.navigate", url=page.resolve().as_uri() + fragment)
         mark = "document.documentElement?.dataset"
         tab.wait(f"{mark}?.ready === '1' || {mark}?.errors > 0")
+        tab.drawn()  # what the address asks for is drawn in the next frame
         return tab
 
 
