@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.table import Table
 from tyro.conf import arg
@@ -24,6 +24,10 @@ bound that no order can beat, what binds, and what each lever would bring. Needs
     sennit simulate --space nlp.c1 --workers 8 -M 8 --split --chunks 6 --in-flight 4"""
 
 
+LEAST = 0.0005
+"""Of a bubble: what is no gain."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Simulate:
     """Options of `sennit simulate`."""
@@ -35,7 +39,7 @@ class Simulate:
     """Workers."""
     schedule: Annotated[str, arg(metavar="NAME")] = "csp"
     """csp: ours, by layer. naspipe: the paper's order, by stage. And gpipe, 1f1b, interleaved, zero-bubble, zbv,
-    chimera, pipedream, tap."""
+    chimera, pipedream, tap; file.py:Name, an order of your own; or a .csv file with a row of actions per worker."""
     sync: Annotated[str, arg(metavar="RULE", help_behavior_hint="(default: the schedule's)")] = ""
     """csp, bulk:K, bulk-per-worker, asp:stash, asp:2bw or asp:none."""
     warmup: Annotated[str, arg(metavar="N,N,...", help_behavior_hint="(default: the schedule's)")] = ""
@@ -80,15 +84,18 @@ class Simulate:
     """Do not try what changes would bring, which takes a simulation each."""
     trace: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write every task with what it waited for, one JSON object a line, for `sennit report FILE`."""
+    csv: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write each worker's order as torch.distributed.pipelining does: stage, kind, micro-batch, counted through."""
     json: Json = False
     """One JSON object on stdout, for errors too."""
 
     def run(self, out: Output) -> int:
         """Simulate and show."""
+        from sennit.runtime.usercode import blaming
         from sennit.schedule.policy import policy
         from sennit.simulate.space_load import SpaceLoad, space_size
         from sennit.simulate.space_run import SpaceRun
-        from sennit.simulate.spans import write_spans
+        from sennit.simulate.spans import write_order, write_spans
         from sennit.supernet.sync import Shared
 
         blocks, candidates = space_size(self.space)
@@ -120,29 +127,24 @@ class Simulate:
             warmup=_numbers("--warmup", self.warmup) or None,
         )
         if self.in_flight == "best" or (not self.in_flight and self.schedule == "csp"):
-            run = run.with_best_in_flight()
+            run = run.with_best_in_flight()  # csp alone: nobody else's code runs there
         spans: list[Span] = []
-        found = run.report(with_levers=not self.no_levers, watch=None if self.trace is None else spans.append)
+        watched = self.trace is not None or self.csv is not None
+        with blaming(UserError, "while the schedule was simulated"):
+            found = run.report(with_levers=not self.no_levers, watch=spans.append if watched else None)
+        if self.csv is not None:
+            write_order(self.csv, spans, self.micro_batches)
         if self.trace is not None:
             asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
-            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace")}
-            facts = {
-                **asked,
-                "release": space.release,
-                "split": run.halves,
-                "sync": run.sync or run.policy.sync,
-                **found,
-            }
-            write_spans(self.trace, facts, spans)
-        table = Table(show_header=False, title="what one change would bring", title_justify="left")
-        for lever in found["levers"]:
-            table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}")
-        shown = [] if self.no_levers else [table]
+            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace", "csv")}
+            write_spans(self.trace, {**asked, **found}, spans)
+        shown = [] if self.no_levers else _levers(found)
         verb = "binds" if found["binds"] == "memory" else "bind"
         out.result(
             found,
             f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
-            "workers",
+            f"worker{'s' * (self.workers > 1)}",
+            _named(found),
             f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} {verb}",
             *shown,
         )
@@ -165,6 +167,27 @@ class Simulate:
             return None
         link = Link(bandwidth=self.bandwidth or math.inf, latency=self.latency)
         return Cluster(links=(link,), memory_bytes=self.memory or None)
+
+
+def _named(found: dict[str, Any]) -> str:
+    """What was simulated, in words."""
+    chunks = f"{found['chunks']} chunks a worker, " if found["chunks"] > 1 else ""
+    backwards = "split backwards" if found["split"] else "whole backwards"
+    return (
+        f"{found['schedule']} under {found['sync']}, by {found['release']}, {chunks}{backwards}, "
+        f"{found['in_flight']} in flight"
+    )
+
+
+def _levers(found: dict[str, Any]) -> list[Table | str]:
+    """Changes that bring something, and the names of the others."""
+    better = [lever for lever in found["levers"] if lever["bubble"] < found["bubble"] - LEAST]
+    table = Table(show_header=False, title="what one change would bring", title_justify="left")
+    for lever in better:
+        table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}", "another recipe" if lever["recipe"] else "")
+    others = [lever["change"] for lever in found["levers"] if lever not in better]
+    shown: list[Table | str] = [table] if better else []
+    return [*shown, f"no gain from {', '.join(others)}"] if others else shown
 
 
 def _number(option: str, text: str) -> int:

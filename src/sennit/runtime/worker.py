@@ -39,7 +39,7 @@ from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.chains import Chains
-from sennit.schedule.order import Order, Task
+from sennit.schedule.order import Order, Task, not_ready
 from sennit.simulate.chain_links import chain_links
 from sennit.trace.access import AccessLog
 from sennit.trace.events import trace_beside
@@ -79,6 +79,8 @@ class Worker:
         self.fixed = fixed(policy)
         self.chains = Chains(self.m) if policy.chained else None
         self.ready, self.policy = Reasons(share.board, share.in_flight), self.make_order()
+        self.offered: set[Task] = set()
+        """Ready tasks that the order has not given back yet."""
         self.recorder = Recorder(trace_beside(log.path), rank, share.board, self.ready)
         gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
         self.waiting = Waiting(share.host, self.sync, gate(self), self.ready)
@@ -146,8 +148,12 @@ class Worker:
 
     def next_task(self) -> Task | None:
         for ready in self.ready.take():
+            self.offered.add(ready)
             self.policy.add(ready)
         while (task := self.policy.pop()) is not None:
+            if task not in self.offered:
+                raise UserError(not_ready(self.rank, task))
+            self.offered.remove(task)
             if task.seq_id < self.halt:
                 return task
         return None

@@ -34,3 +34,11 @@ class Order(Protocol):
     def pop(self) -> Task | None:
         """The task to run now, or None to wait."""
         ...
+
+
+def not_ready(worker: int, task: Task) -> str:
+    """What to say of an order that gives a task that it may not."""
+    return (
+        f"the order of worker {worker} gave {task}, which is not ready, or has been given before; pop() must give a "
+        "task that add() has told of, once"
+    )

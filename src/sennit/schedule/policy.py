@@ -1,4 +1,5 @@
-"""`Policy`: a way to order tasks, under a name. A new one is a file with `POLICY` in it and a line in `MODULES`.
+"""`Policy`: a way to order tasks, under a name. A new one here is a file with `POLICY` in it and a line in `MODULES`;
+users name theirs by `file.py:Name`.
 
     name ──▶ Policy ──order(worker, setting)──▶ Order     asked by simulator and workers
                     ──place(setting, stage, number)──▶ worker     which worker has a stage of a micro-batch
@@ -12,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Literal
 
 from sennit.errors import UserError
 from sennit.plan.plan import Place
 from sennit.schedule.order import Order
 from sennit.schedule.setting import Setting
+from sennit.supernet.resolve import is_file_name
 
 MODULES: dict[str, str] = {
     "csp": "chain_order",
@@ -95,13 +98,21 @@ class Policy:
 
 
 def policy(name: str) -> Policy:
-    """The policy of a name.
+    """The policy of a name, of `file.py:Name` or of a CSV file (`schedule/own.py`).
 
     Raises:
         UserError: there is none.
     """
     if name not in MODULES:
-        raise UserError(f"there is no schedule {name!r}; there are {', '.join(MODULES)}")
+        from sennit.schedule.own import policy_from_object, policy_from_table
+
+        if is_file_name(name):
+            return policy_from_object(name, list(MODULES))
+        if name.endswith(".csv"):
+            return policy_from_table(Path(name))
+        raise UserError(
+            f"there is no schedule {name!r}; there are {', '.join(MODULES)}, file.py:Name and files that end in .csv"
+        )
     found = import_module(f"sennit.schedule.{MODULES[name]}").POLICY
     assert isinstance(found, Policy)
     return found

@@ -58,7 +58,8 @@ class Bounds:
         held: dict[Binding, float] = {
             "devices": self.devices, "dependencies": self.dependencies, "links": self.links, "memory": self.memory,
         }  # fmt: skip
-        return max(held, key=lambda name: held[name])
+        # equal but for rounding is devices: then nothing is waited for
+        return max(held, key=lambda name: held[name] * (1 + 1e-9 * (name == "devices")))
 
     @property
     def bubble(self) -> float:
@@ -116,7 +117,7 @@ def _jobs(found: Sequence[Way], worker: int, split: bool) -> Iterator[Job]:
 def _messages(found: Sequence[Way], cluster: Cluster) -> dict[object, list[Job]]:
     """Channel to its jobs: values, and gradients on the way back."""
     held: dict[object, list[Job]] = {}
-    if not cluster.links:
+    if all(link.bandwidth == math.inf and not link.latency for link in cluster.links):
         return held
     for way in found:
         for r, q in way.travel:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from sennit.errors import UserError
 from sennit.schedule.chains import Chains
-from sennit.schedule.order import Order, Task
+from sennit.schedule.order import Order, Task, not_ready
 from sennit.simulate.branches import Branches
 from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
@@ -65,6 +65,8 @@ class Simulation:
         self.ended = False
         self.idle = [True] * load.workers
         self.woken: set[int] = set()
+        self.offered: set[Task] = set()
+        """Ready tasks that no order has given back yet."""
         self.now = 0.0
         self.left_early: set[Task] = set()
         """Tasks under way that have nothing more to give but a step."""
@@ -80,9 +82,9 @@ class Simulation:
         """Simulate to the end of the stream.
 
         Raises:
-            UserError: an order that needs more memory than there is.
+            UserError: an order that needs more memory than there is, stands still, or runs what is not ready.
         """
-        events, orders, host_s, idle = self.events, self.orders, self.host_s, self.idle
+        events, orders, host_s, idle, offered = self.events, self.orders, self.host_s, self.idle, self.offered
         busy = [0.0] * len(orders)
         count = 0
         self.admit()
@@ -93,6 +95,9 @@ class Simulation:
                 task = orders[worker].pop()
                 if task is None:
                     continue
+                if task not in offered:
+                    raise UserError(not_ready(worker, task))
+                offered.remove(task)
                 idle[worker] = False
                 seconds = self.seconds(task)
                 busy[worker] += seconds
@@ -143,7 +148,20 @@ class Simulation:
                 "order goes on with nothing else. Give it more memory, a shorter warm-up, or a schedule that does not "
                 "keep a fixed list (csp)"
             )
-        assert not self.flights, f"no task is ready, and subnets {sorted(self.flights)[:5]} are not done"
+        if self.flights:
+            raise UserError(self.standing_still())
+
+    def standing_still(self) -> str:
+        """Who could go on and does not."""
+        have: dict[int, list[Task]] = {worker: [] for worker in range(len(self.orders))}
+        for task in sorted(self.offered, key=lambda task: task[1:]):
+            have[self.flights[task.seq_id].pieces[task.run].where(task.micro_batch)].append(task)
+        told = [f"worker {k}: {', '.join(map(str, tasks[:4])) or 'none'}" for k, tasks in list(have.items())[:8]]
+        return (
+            f"the schedule stands still: subnets {sorted(self.flights)[:5]} are not done, and no order gives a task. "
+            f"Ready tasks: {'; '.join(told)}. An order must give every task that it was told of sooner or later, and a "
+            "list must not put a task before one that it waits for"
+        )
 
     # -- what a finished task brings
 
@@ -236,6 +254,7 @@ class Simulation:
             self.came[task] = self.now, came
         piece = self.flights[task.seq_id].pieces[task.run]
         worker = piece.spread[task.micro_batch] if piece.spread else piece.worker
+        self.offered.add(task)
         self.orders[worker].add(task)
         self.woken.add(worker)
 

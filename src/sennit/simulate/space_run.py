@@ -72,6 +72,16 @@ class SpaceRun:
             raise UserError(f"--schedule {self.schedule} fixes the number of chunks; leave out --chunks")
         if self.space.release not in held.releases:
             raise UserError(f"--schedule {self.schedule} knows stages only; leave out --release {self.space.release}")
+        if self.space.joined > 1 and self.space.release == "stage":
+            raise UserError(
+                f"--joined {self.space.joined} joins layers; --schedule {self.schedule} runs whole stages here. Leave "
+                "it out, or set --release layer where the schedule knows it"
+            )
+        if held.per_micro_batch and self.rule.kind == "asp":
+            raise UserError(
+                f"--schedule {self.schedule} has every stage on several workers, and --sync {self.sync} reads whatever "
+                "is there, so each layer must stay with one. Use --sync csp or bulk:K"
+            )
         if self.warmup and not held.warmed:
             raise UserError(f"--schedule {self.schedule} has no warm-up to set; 1f1b and pipedream have")
         stages = len(self.space.sizes) or held.stages(self.setting)
@@ -160,12 +170,18 @@ class SpaceRun:
         for other in sorted({max(1, n // 2), n + 1, 2 * n} - {n}):
             yield f"--in-flight {other}", replace(self, in_flight=other)
 
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """What belongs to a recipe: if it differs, another supernet is trained."""
+        return self.rule, self.shared, self.space.micro_batches, self.space.sampler
+
     def tried_levers(self) -> list[dict[str, Any]]:
-        """What each change brings, best first; what cannot be run (rounds that do not come out even) is left out."""
+        """What each change brings, best first, and whether it changes the recipe. What cannot be run (rounds that do
+        not come out even) is left out."""
         found: list[dict[str, Any]] = []
         for name, run in self.levers():
             try:
-                found.append({"change": name, "bubble": run.simulate().bubble})
+                found.append({"change": name, "bubble": run.simulate().bubble, "recipe": run.recipe != self.recipe})
             except UserError:
                 continue
         return sorted(found, key=lambda lever: lever["bubble"])
@@ -182,9 +198,14 @@ class SpaceRun:
     def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --json` gives."""
         outcome, bound = self.simulate(watch), self.bounds()
+        lowest = bound.makespan
+        assert lowest <= outcome.makespan * (1 + 1e-9), (lowest, outcome.makespan)
+        space = self.load
         return {
-            "bubble": outcome.bubble, "makespan": outcome.makespan, "bound": bound.makespan,
-            "bubble_at_bound": bound.bubble, "binds": bound.binds,
+            "schedule": self.schedule, "sync": self.sync or self.policy.sync, "release": space.release,
+            "chunks": max(1, len(space.stages) // space.workers), "split": self.halves,
+            "bubble": outcome.bubble, "makespan": outcome.makespan, "bound": min(lowest, outcome.makespan),
+            "bubble_at_bound": min(bound.bubble, outcome.bubble), "binds": bound.binds,
             "bounds": {
                 "dependencies": bound.dependencies, "devices": bound.devices, "links": bound.links,
                 "memory": bound.memory, "together": bound.together,
