@@ -26,7 +26,7 @@ from tests.simulate.rules import Case, Fixed, writers_before
 
 SYNCS = ("csp", "bulk-per-worker", "bulk:2", "bulk:3", "asp:2bw", "asp:stash")
 
-LISTED = ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "chimera")
+LISTED = ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "chimera", "pipedream")
 """Fixed orders, which may need more memory than there is."""
 
 

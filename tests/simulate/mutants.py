@@ -85,7 +85,9 @@ class WeightsWaitForNoInput(Simulation):
 
 class ForwardsWaitForNoVersion(Simulation):
     def come(self, task: Task, came: Came) -> None:
-        self.gate(task, came)
+        branches = self.flights[task.seq_id].branches
+        if branches is None or not branches.waits(task):
+            self.enter(task, came)
 
 
 class VersionsComeWithTheFirstGradient(Simulation):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from sennit.simulate.drawing import draw
 from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
 from sennit.simulate.outcome import Outcome
+from sennit.simulate.space_load import SpaceLoad
+from sennit.simulate.space_run import SpaceRun
 from sennit.supernet.bulk import AspSync
 from sennit.trace.span import Span
 from tests.simulate.rules import Fixed
@@ -118,15 +121,34 @@ def test_a_forward_waits_for_memory() -> None:
     ]
     third = next(span for span in spans if span[1:5] == ("F", 0, 2, 0))
     assert (third.ready, third.cause, third.of, third.by) == (4.0, "admitted", "memory", "0B0.0")
-    assert outcome.peak_bytes == [2.0, 2.0]  # 1F1 has its memory while it waits for its turn
+    assert outcome.peak_bytes == [2.0, 1.0]
     free = rows(run(two(3, held=1.0), Cluster())[1])
     assert free[0].split()[:3] == ["0F0", "0F1", "0F2"]
 
 
 def test_a_fixed_order_that_needs_more_memory_than_there_is() -> None:
     orders: list[Order] = [ListOrder(gpipe(k, 3), 3) for k in range(2)]
-    with pytest.raises(UserError, match=r"needs more memory than worker 0 has: the forward 0F0\.2"):
+    with pytest.raises(UserError, match=r"worker 0 has: it holds 2 of 2 bytes when the turn of forward 0F0\.2 comes"):
         run(two(3, held=1.0), Cluster(memory_bytes=2.0), orders)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "held"), [("1f1b", [12, 9, 6, 3]), ("gpipe", [48] * 4), ("pipedream", [12, 9, 6, 3])])
+def test_a_fixed_order_needs_what_its_list_holds(name: str, held: list[float], seed: int) -> None:
+    """4 workers x 3 layers of 1 byte a micro-batch: 1F1B has 4, 3, 2, 1 under way, whatever subnets share; GPipe all 16
+    of a bulk. With so much memory it runs as without a limit, with less it is refused."""
+    space = SpaceLoad(
+        blocks=12, candidates=72, workers=4, micro_batches=4, subnets_wanted=24, seed=seed, release="stage",
+        held_bytes=4.0,
+    )  # fmt: skip
+    free = SpaceRun(space=space, schedule=name, cluster=Cluster()).simulate()
+    assert free.peak_bytes == held
+    enough = Cluster(memory_bytes=tuple(map(float, held)))
+    assert SpaceRun(space=space, schedule=name, cluster=enough).simulate() == free
+    for worker in range(4):
+        less = replace(enough, memory_bytes=tuple(size - 1 * (k == worker) for k, size in enumerate(held)))
+        with pytest.raises(UserError, match=f"worker {worker} has"):
+            SpaceRun(space=space, schedule=name, cluster=less).simulate()
 
 
 def test_one_micro_batch_must_fit() -> None:

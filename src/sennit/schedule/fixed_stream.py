@@ -26,6 +26,8 @@ class FixedStream:
         end: the first subnet that does not come, as far as is known now; may grow once all before it are done.
     """
 
+    fixed = True
+
     def __init__(self, ahead: int, micro_batches: int, start: int, end: Callable[[], float]) -> None:
         assert ahead >= 1
         self.ahead, self.m, self.start, self.end = ahead, micro_batches, start, end

@@ -31,6 +31,8 @@ class ListOrder:
         start: the first subnet.
     """
 
+    fixed = True
+
     def __init__(
         self, actions: Sequence[Action], micro_batches: int, bulk: int = 1, end: Callable[[], float] = lambda: math.inf,
         in_flight: float = math.inf, start: int = 0,

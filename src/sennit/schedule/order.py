@@ -28,12 +28,17 @@ class Order(Protocol):
     """The order of one worker."""
 
     def add(self, task: Task) -> None:
-        """A task has become ready."""
+        """A task has become ready. In the simulator a forward comes again if there was no memory for it."""
         ...
 
     def pop(self) -> Task | None:
         """The task to run now, or None to wait."""
         ...
+
+
+def is_fixed(order: Order) -> bool:
+    """Whether an order is a list, which waits for its next task and takes none back; it says so by `fixed = True`."""
+    return bool(getattr(order, "fixed", False))
 
 
 def not_ready(worker: int, task: Task) -> str:

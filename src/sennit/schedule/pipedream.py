@@ -32,6 +32,8 @@ class StreamOrder:
         start: the first subnet.
     """
 
+    fixed = True
+
     def __init__(self, ahead: int, micro_batches: int, start: int = 0) -> None:
         assert ahead >= 1
         self.ahead, self.m = ahead, micro_batches

@@ -4,10 +4,10 @@
                        ──▶ its worker, and every worker that got something, asks its order for the next task
     event: a message is there ──▶ the same
 
-A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value, every group in
-the version that `Sync` names, and memory for what it keeps; a backward has the gradient; a weight gradient has its
-input gradient. Versions are in a store of the host: whoever waits for one sees it at once. State is kept for subnets
-in flight only.
+A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value and every group in
+the version that `Sync` names; a backward has the gradient; a weight gradient has its input gradient. A forward that its
+order picks starts if there is memory for what it keeps; if not, it is ready again when there is. Versions are in a
+store of the host: whoever waits for one sees it at once. State is kept for subnets in flight only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from sennit.errors import UserError
 from sennit.schedule.chains import Chains
-from sennit.schedule.order import Order, Task, not_ready
+from sennit.schedule.order import Order, Task, is_fixed, not_ready
 from sennit.simulate.branches import Branches
 from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
@@ -92,17 +92,18 @@ class Simulation:
             for worker in sorted(self.woken):
                 if not idle[worker]:
                     continue
-                task = orders[worker].pop()
-                if task is None:
-                    continue
-                if task not in offered:
-                    raise UserError(not_ready(worker, task))
-                offered.remove(task)
-                idle[worker] = False
-                seconds = self.seconds(task)
-                busy[worker] += seconds
-                count += 1
-                self.later(self.now + host_s + seconds, worker, task)
+                while (task := orders[worker].pop()) is not None:
+                    if task not in offered:
+                        raise UserError(not_ready(worker, task))
+                    offered.remove(task)
+                    if task.kind == "F" and self.memory is not None and not self.has_room(task, worker):
+                        continue
+                    idle[worker] = False
+                    seconds = self.seconds(task)
+                    busy[worker] += seconds
+                    count += 1
+                    self.later(self.now + host_s + seconds, worker, task)
+                    break
             self.woken.clear()
             if not events:
                 break
@@ -140,14 +141,25 @@ class Simulation:
         """A worker asks its order, though nothing has come."""
         self.woken.add(worker)
 
-    def check_finished(self) -> None:
-        if self.memory and (stuck := [k for k, waiting in enumerate(self.memory.waiting) if waiting]):
-            task = self.memory.waiting[stuck[0]][0][4]
+    def has_room(self, task: Task, worker: int) -> bool:
+        """Whether a forward has memory for what it keeps. If not, it is given to its order once more when it has.
+
+        Raises:
+            UserError: the order is a list, which goes on with nothing else.
+        """
+        assert self.memory is not None
+        size, fixed = self.flights[task.seq_id].pieces[task.run].held_bytes, is_fixed(self.orders[worker])
+        if self.memory.ask(task, worker, size, fixed=fixed):
+            return True
+        if fixed:
             raise UserError(
-                f"this schedule needs more memory than worker {stuck[0]} has: the forward {task} does not fit, and the "
-                "order goes on with nothing else. Give it more memory, a shorter warm-up, or a schedule that does not "
-                "keep a fixed list (csp)"
+                f"this schedule needs more memory than worker {worker} has: it holds {self.memory.held[worker]:g} of "
+                f"{self.memory.limits[worker]:g} bytes when the turn of forward {task} comes, which needs {size:g}. "
+                "Give it more memory, a shorter warm-up, or a schedule that does not keep a fixed list (csp)"
             )
+        return False
+
+    def check_finished(self) -> None:
         if self.flights:
             raise UserError(self.standing_still())
 
@@ -235,18 +247,10 @@ class Simulation:
         if task.kind == "F" and flight.closed[task.run]:
             flight.held[task.run].append(task.micro_batch)
         else:
-            self.gate(task, came)
+            self.enter(task, came)
 
     def ready(self, task: Task, cause: Cause, of: str = "") -> None:
         self.enter(task, Came(self.now, cause, of, self.last))
-
-    def gate(self, task: Task, came: Came) -> None:
-        """Nothing but memory is left to wait for."""
-        if task.kind == "F" and self.memory is not None:
-            piece = self.flights[task.seq_id].pieces[task.run]
-            if not self.memory.ask(task, piece.where(task.micro_batch), piece.held_bytes):
-                return
-        self.enter(task, came)
 
     def enter(self, task: Task, came: Came) -> None:
         """The task can run: its worker's order is told."""
@@ -295,7 +299,7 @@ class Simulation:
         flight.closed[r] -= 1
         if not flight.closed[r]:
             for j in flight.held[r]:
-                self.gate(Task("F", y, j, r), came)
+                self.enter(Task("F", y, j, r), came)
             flight.held[r].clear()
 
     # -- subnets come

@@ -1,7 +1,7 @@
 """`Memory`: activations in flight under a limit per worker, so that the oldest micro-batch can always go on.
 
-A forward takes its bytes when it becomes ready and keeps them until its backward (its W, if split) is done. It must
-fit; one that does not waits, and those behind it wait too. That alone could lock: younger micro-batches fill the memory
+A forward takes its bytes when it starts and keeps them until its backward (its W, if split) is done. It must fit; one
+that does not waits, and its worker does something else. That alone could lock: younger micro-batches fill the memory
 that the oldest one needs to come to its backward. So young ones leave room for one whole micro-batch:
 
     |<------------------- limit ------------------->|
@@ -10,7 +10,8 @@ that the oldest one needs to come to its backward. So young ones leave room for 
 
 The room is the most that any micro-batch so far needs on the worker. Once the oldest has ended, the next one is the
 oldest; all that had been granted to micro-batches behind it left room for it, so its forwards fit too. (The banker's
-rule of Dijkstra 1965 for one customer at a time.)
+rule of Dijkstra 1965 for one customer at a time.) A fixed list does nothing else meanwhile: there the limit alone
+counts.
 """
 
 from __future__ import annotations
@@ -66,19 +67,20 @@ class Memory:
                     )
                 self.room[worker] = max(self.room[worker], size)
 
-    def ask(self, task: Task, worker: int, size: float) -> bool:
-        """Memory for a forward. If False, `freed` will give the task back once it has it."""
-        if (not self.waiting[worker] or self.is_oldest(task)) and self.fits(task, worker, size):
+    def ask(self, task: Task, worker: int, size: float, *, fixed: bool) -> bool:
+        """Take memory for a forward. If False, `freed` will give the task back once there is some."""
+        fits = self.held[worker] + size <= self.limits[worker] if fixed else self.fits(task, worker, size)
+        if fits:
             self.take(task, worker, size)
-            return True
-        heappush(self.waiting[worker], (task.seq_id, task.micro_batch, task.run, size, task))
-        return False
+        else:
+            heappush(self.waiting[worker], (task.seq_id, task.micro_batch, task.run, size, task))
+        return fits
 
     def freed(self, task: Task, worker: int, size: float) -> list[Task]:
         """The backward of a run has ended.
 
         Returns:
-            Forwards that have memory now.
+            Forwards that may ask again.
         """
         pair = task.seq_id, task.micro_batch
         self.held[worker] -= size
@@ -95,13 +97,12 @@ class Memory:
         return [granted for k in range(len(self.limits)) for granted in self.grant(k)]
 
     def grant(self, worker: int) -> list[Task]:
-        """As many waiting forwards as fit, in their order."""
+        """Waiting forwards for which there is memory now, in their order up to the first for which there is none. Which
+        of them runs is their order's business, and those that do not fit then wait again."""
         granted: list[Task] = []
         waiting = self.waiting[worker]
         while waiting and self.fits(waiting[0][4], worker, waiting[0][3]):
-            _, _, _, size, task = heappop(waiting)
-            self.take(task, worker, size)
-            granted.append(task)
+            granted.append(heappop(waiting)[4])
         return granted
 
     def fits(self, task: Task, worker: int, size: float) -> bool:
