@@ -13,6 +13,7 @@ from torch import Tensor
 from sennit.errors import UserError
 from sennit.recipe import Recipe
 from sennit.runtime import checkpoint
+from sennit.runtime.going_on import refuse_torn
 from sennit.runtime.runfolder import RunFolder
 from sennit.space.initialise import build_on_meta
 from sennit.space.model_space import ModelSpace
@@ -67,6 +68,7 @@ def load_run(path: Path | str) -> LoadedRun:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first, or lower [checkpoint] every")
     loaded = LoadedRun(folder, recipe, run, state)
     loaded.refuse_other_space()
+    refuse_torn(recipe, state)
     return loaded
 
 

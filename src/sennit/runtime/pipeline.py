@@ -21,6 +21,7 @@ from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
+from sennit.supernet.sync import delayed_words
 from sennit.trace.events import trace_beside
 from sennit.trace.span_log import SpanLog
 
@@ -137,13 +138,12 @@ class Pipeline:
 
     def cut_before(self, seq_id: int) -> bool:
         """Bring the store to the state before subnet `seq_id`, whose forward failed. False if others have gone on."""
+        versions, lag = self.store.versions(), self.store.shared.lag
         for group in self.store.groups.all:
             if group.kind == "parameters" and self.store.version(group.name) >= seq_id:
                 return False
-            if group.kind == "parameters" and group.name in self.store.delayed:
-                kept = self.store.versions()[group.name][1:]
-                if any(x >= seq_id for x in kept):
-                    return False
+            if group.name in self.store.delayed and versions[group.name] != delayed_words(seq_id, lag):
+                return False
         return all(self.store.take_back(g.name, seq_id) for g in self.store.groups.all if g.kind == "buffers")
 
 

@@ -185,7 +185,8 @@ class Stepping:
     # -- delayed:K
 
     def apply_due(self, limit: float) -> None:
-        """Apply waiting gradients whose turn has come and whose step lies before `limit`.
+        """Apply waiting gradients whose turn has come and whose step lies before `limit`, up to which all subnets will
+        run.
 
         The gradient of x is applied as the step of x + K - 1, with that step's learning rate.
         """

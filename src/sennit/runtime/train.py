@@ -25,6 +25,7 @@ from sennit.errors import Interrupted, NanLossError, RunError, UserError
 from sennit.recipe import use_recipe
 from sennit.runtime import checkpoint
 from sennit.runtime.forked import in_child
+from sennit.runtime.going_on import refuse_other_placement, refuse_torn
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 from sennit.runtime.refuse import check
@@ -90,12 +91,8 @@ class _Run:
                 f"{', '.join(changed)}: the code has changed since the checkpoint at subnet {found.seq_id}, so going "
                 "on would give what no one run gives. Put the old code back, or start a new run with another --out"
             )
-        workers = self.folder.read_run()["placement"]["workers"]
-        if self.recipe.sync_rule.per_placement and workers != self.request.placement.workers:
-            raise UserError(
-                f"under sync = {self.recipe.sync!r} the number of workers is part of the result, and "
-                f"{self.folder.path} began with {workers}; go on with --workers {workers}"
-            )
+        refuse_torn(self.recipe, found)
+        refuse_other_placement(self.recipe, self.folder, self.request.placement)
         self.folder.rewind({"trace.jsonl": 0, **found.state["lengths"]})  # 0: of a version that made no traces
         return found.seq_id, State(found.weights, found.optimizer, found.state["versions"])
 

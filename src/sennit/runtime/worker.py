@@ -131,7 +131,9 @@ class Worker:
             self.waiting.look()
             if self.stepping.due:
                 with self.steps_from(None):
-                    self.stepping.apply_due(min(self.limit, self.halt))
+                    # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has
+                    # not been let in may never be one
+                    self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
             task = self.next_task()
             if task is None:
                 self.report_cut()

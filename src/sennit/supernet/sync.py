@@ -58,6 +58,12 @@ class Shared:
         raise RecipeError(f"shared must be 'strict', 'delayed:K' with K >= 2, or 'frozen', got {text!r}")
 
 
+def delayed_words(cut: int, lag: int) -> list[int]:
+    """Under `delayed:K`, of an always-shared group before subnet `cut`: its version, and the gradients that wait."""
+    newest = max(cut - lag, -1)
+    return [newest, *range(newest + 1, cut)]
+
+
 class CspSync:
     """Causal order, with a policy for the groups that every subnet reads.
 
