@@ -91,6 +91,17 @@ class Static(sn.ModelSpace):
         return self.head(x)
 
 
+class Apart(sn.ModelSpace):
+    """No layer is in every network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = sn.LayerChoice([nn.Linear(8, 4), nn.Linear(8, 4, bias=False)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x)
+
+
 class Points(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return 16
@@ -139,3 +150,31 @@ def test_policy_of_always_shared_layers(shared: str, word: str) -> None:
     assert len(report.lines()) <= 5 and word in report.lines()[-1]
     if shared == "delayed:4":  # three more versions and four gradients of 144 bytes
         assert "1008 bytes more" in report.lines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("sync", "says", "not_so"),
+    [
+        ("csp", "exact; at these layers each subnet waits for the one before", "bulk"),
+        ("bulk:4", "sync = 'bulk:4': the subnets of a bulk (4 subnets) read one version of these layers", "exact"),
+        ("bulk-per-worker", "(as many subnets as there are workers) read one version of these layers", "exact"),
+        ("asp:stash", "sync = 'asp:stash': no subnet waits for another", "(more micro_batches"),
+        ("asp:none", "in whatever version is there, so the result is not exact", "(more micro_batches"),
+    ],
+)
+def test_the_policy_says_what_the_synchronisation_rule_does(sync: str, says: str, not_so: str) -> None:
+    """Was the line of csp under every rule."""
+    last = report_and_counts(Nested, sync=sync)[0].lines()[-1]
+    assert says in last and not_so not in last
+    assert ("waits for the one before" in last) == (not sync.startswith("asp"))
+    frozen = report_and_counts(Nested, sync=sync, shared="frozen")[0].lines()[-1]
+    assert frozen.endswith("these layers stay at their initial values")
+
+
+@pytest.mark.parametrize(
+    ("sync", "says"),
+    [("csp", "only where they share a candidate"), ("bulk:4", "one version of layers"), ("asp:none", "every layer is")],
+)
+def test_a_space_without_always_shared_layers(sync: str, says: str) -> None:
+    report, _ = report_and_counts(Apart, sync=sync)
+    assert not report.always and says in report.lines()[-1]

@@ -25,6 +25,8 @@ from sennit.space.structure import Condition, Structure, condition_of
 
 if TYPE_CHECKING:
     from sennit.supernet.build import Built
+    from sennit.supernet.sync import Shared
+    from sennit.supernet.sync_rule import SyncRule
 
 Range = tuple[int, int]
 
@@ -42,7 +44,8 @@ class SpaceReport:
         always: names of the always-shared groups of parameters.
         always_parameters, always_nbytes: in them.
         shared: the recipe's policy for them.
-        policy: what that policy costs, in words.
+        sync: the recipe's synchronisation rule.
+        policy: what the two cost, in words.
     """
 
     networks: int | None
@@ -56,6 +59,7 @@ class SpaceReport:
     always_parameters: int
     always_nbytes: int
     shared: str
+    sync: str
     policy: str
 
     def lines(self) -> list[str]:
@@ -63,6 +67,7 @@ class SpaceReport:
         low, high = self.parameters
         bound = "" if self.exact else "at least / at most "
         size = "more networks than can be counted" if self.networks is None else f"{_count(self.networks)} networks"
+        rule = "" if self.sync == "csp" else f", sync = {self.sync!r}"
         named = ", ".join(self.always[:4]) + (f" and {len(self.always) - 4} more" if len(self.always) > 4 else "")
         return [
             f"space: {size}; {self.blocks} blocks to place; supernet {_count(self.all_parameters)} parameters, "
@@ -71,7 +76,7 @@ class SpaceReport:
             f"{_bytes(self.nbytes[1])}",
             f"always shared: {named or 'nothing'}"
             + (f" ({_count(self.always_parameters)} parameters)" if self.always else ""),
-            f"shared = {self.shared!r}: {self.policy}",
+            f"shared = {self.shared!r}{rule}: {self.policy}",
         ]
 
 
@@ -108,7 +113,8 @@ def space_report(built: Built) -> SpaceReport:
         always_parameters=n,
         always_nbytes=size,
         shared=built.recipe.shared,
-        policy=_policy(built.recipe.sharing.kind, built.recipe.sharing.lag, always, size),
+        sync=built.recipe.sync,
+        policy=_policy(built.recipe.sharing, built.recipe.sync_rule, always, size),
     )
 
 
@@ -201,15 +207,25 @@ def _tree(structure: Structure, storages: Iterable[_Storage], key: str, pick: Ca
     return own.get((), 0) + sum(cost(label) for label in below.get((), ()))
 
 
-def _policy(kind: str, lag: int, always: tuple[str, ...], nbytes: int) -> str:
+def _policy(shared: Shared, rule: SyncRule, always: tuple[str, ...], nbytes: int) -> str:
+    """Who waits for whom at these layers, and what is kept."""
+    if always and shared.kind == "frozen":
+        return "these layers stay at their initial values"
+    if rule.kind == "asp":
+        what = "these layers are" if always else "every layer is"
+        return f"no subnet waits for another; {what} read in whatever version is there, so the result is not exact"
+    if rule.kind == "bulk" and rule.size != 1:  # a bulk of one subnet is causal order
+        size = f"{rule.size} subnets" if rule.size else "as many subnets as there are workers"
+        where = "these layers" if always else "layers"
+        waits = "each bulk waits for the one before at layers that both use"
+        return f"the subnets of a bulk ({size}) read one version of {where} and do not wait for one another; {waits}"
     if not always:
         return "no layer is in every network, so subnets wait for each other only where they share a candidate"
-    if kind == "delayed":
+    if shared.kind == "delayed":
+        lag = shared.lag
         extra = (lag - 1) * nbytes + lag * nbytes
         kept = f"{lag} versions and gradients are kept, {_bytes(extra)} more"
         return f"these layers are read {lag} subnets late; {kept}"
-    if kind == "frozen":
-        return "these layers stay at their initial values"
     return "exact; at these layers each subnet waits for the one before (more micro_batches hide it)"
 
 
