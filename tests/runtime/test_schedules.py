@@ -40,6 +40,7 @@ def test_an_order_changes_no_bit(sync: str, tmp_path: Path) -> None:
     [
         ({}, {"schedule": "fastest"}, r"there is no schedule 'fastest'; there are csp, naspipe, gpipe"),
         ({}, {"schedule": "tap"}, r"--schedule tap runs under asp, the recipe says 'csp'"),
+        ({}, {"schedule": "tap"}, r'write sync = "asp:none" and allow_nondeterministic = true .* no global clip'),
         ({"sync": "asp:none"}, {"schedule": "tap"}, r"depends on times: set allow_nondeterministic = true"),
         ({"sync": "asp:stash"}, {"schedule": "csp"}, r"depends on times: set allow_nondeterministic = true"),
         ({"sync": "asp:stash"}, {"schedule": "naspipe"}, r"depends on times: set allow_nondeterministic = true"),

@@ -34,7 +34,11 @@ def settled(recipe: Recipe, placement: Placement) -> Placement:
     """
     held, rule, name = policy_of(recipe, placement), recipe.sync_rule, placement.schedule
     if rule.kind not in held.rules:
-        raise UserError(f"--schedule {name} runs under {' or '.join(held.rules)}, the recipe says {recipe.sync!r}")
+        raise UserError(
+            f"--schedule {name} runs under {' or '.join(held.rules)}, the recipe says {recipe.sync!r}: write sync = "
+            f'"{held.sync}" and allow_nondeterministic = true in the recipe, with no global clip and no shared = '
+            '"delayed:K", which wait for others; or leave out --schedule'
+        )
     if held.per_micro_batch:
         _refuse_fixed_places(recipe, placement)
     if rule.kind == "asp" and not fixed(held) and not recipe.allow_nondeterministic:
