@@ -41,6 +41,24 @@ def test_a_run_says_what_it_could_have_taken(call: Callable, workplace: Path) ->
     assert call("train", "r.toml", "--steps", "6", "--json").json["prospect"] is None
 
 
+def test_virtual_devices_train_nothing_and_nothing_trained_is_told(call: Callable, workplace: Path) -> None:
+    """Was `weights None`, `last loss 0`, and a result that said it was comparable."""
+    blocks = {f"blocks.{i}": {"forward": 0.001, "backward": 0.001} for i in range(4)}
+    Path("waits.json").write_text(json.dumps({"format": "sennit.waits/1", "blocks": blocks}))
+    words = ("train", "r.toml", "--device", "virtual", "--waits", "waits.json", "--workers", "2", "--steps", "6")
+    done = call(*words, "--out", "o")
+    assert done.exit == 0 and "nothing is trained on virtual devices" in done.out
+    assert "None" not in done.out and " loss " not in done.out + done.err and "weights" not in done.out
+    for name in ("run.json", "result.json"):
+        assert json.loads((workplace / "o" / name).read_text())["comparable"] is False
+    assert json.loads((workplace / "o" / "result.json").read_text())["last_loss"] is None
+    assert {json.loads(line)["loss"] for line in (workplace / "o" / "losses.jsonl").read_text().splitlines()} == {None}
+    said = call("report", "o")
+    assert "nothing: devices were virtual" in said.out and "first" not in said.out and "allow_nondet" not in said.out
+    facts = call("report", "o", "--json").json
+    assert facts["steps"] == 6 and facts["loss_last"] is None and not facts["comparable"]
+
+
 def test_resume_on_another_number_of_workers(call: Callable, workplace: Path, trained_once: Path) -> None:
     wanted = json.loads((trained_once / "result.json").read_text())
     assert call("train", "r.toml", "--steps", "17", "--out", "o", "--engine", "plain").exit == 0
@@ -67,6 +85,7 @@ def test_a_recipe_by_its_name(call: Callable, workplace: Path) -> None:
         (("r.toml", "--steps", "0"), "--steps must be at least 1"),
         (("r.toml", "--workers", "7"), "the space has only 6 blocks to place; use at most 6 workers"),
         (("r.toml", "--workers", "2", "--plan", "r.toml"), "r.toml"),
+        (("r.toml", "--schedule", "fastest"), "there is no schedule 'fastest'; there are csp, naspipe"),
         ((".",), "it is a folder"),
     ],
 )
@@ -74,6 +93,12 @@ def test_options_that_do_not_fit(call: Callable, workplace: Path, words: tuple[s
     done = call("train", *words)
     assert done.exit == 2 and said in done.err
     assert not (workplace / "runs").exists() and "run folder" not in done.err
+
+
+def test_an_unknown_schedule_is_refused_before_the_space_is_checked(call: Callable, workplace: Path) -> None:
+    (workplace / "r.toml").write_text((workplace / "r.toml").read_text().replace("nets.py:", "nowhere.py:"))
+    done = call("train", "r.toml", "--schedule", "fastest")
+    assert done.exit == 2 and "there is no schedule 'fastest'" in done.err and "checking" not in done.err
 
 
 def test_a_folder_that_exists_is_refused_before_the_space_is_checked(call: Callable, workplace: Path) -> None:

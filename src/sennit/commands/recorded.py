@@ -62,6 +62,11 @@ class Recorded:
         return str(self.run.get("recipe_name", "run"))
 
     @property
+    def virtual(self) -> bool:
+        """Whether it ran on virtual devices, which train nothing."""
+        return self.run["placement"].get("device") == "virtual"
+
+    @property
     def losses(self) -> list[float]:
         return [float("nan") if line["loss"] is None else line["loss"] for line in self.lines]
 
@@ -71,7 +76,7 @@ class Recorded:
         Raises:
             UserError: none are recorded, or fewer than asked for.
         """
-        if self.run["placement"].get("device") == "virtual":
+        if self.virtual:
             raise UserError(f"{self.path} ran on virtual devices, which train nothing: there is nothing to compare")
         recorded = len(self.lines)
         if not recorded:

@@ -115,14 +115,15 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
     """All that the folder tells."""
     from sennit.runtime.checkpoint import folders
 
-    run, result, losses = recorded.run, recorded.result or {}, recorded.losses
+    run, result, done = recorded.run, recorded.result or {}, len(recorded.lines)
+    losses = [] if recorded.virtual else recorded.losses
     placement = run["placement"]
     some = min(AVERAGED, len(losses))
     return {
         "run": str(recorded.path),
         "recipe": recorded.name,
         "state": _state(recorded),
-        "steps": len(losses),
+        "steps": done,
         "of": run["steps"],
         "engine": run["engine"],
         "workers": placement["workers"],
@@ -139,7 +140,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         ],
         "checkpoints": [folder.name for folder in folders(recorded.path / "checkpoints")],
         "searches": _searches(recorded.path),
-        "comparable": run.get("comparable", True),
+        "comparable": run.get("comparable", True) and not recorded.virtual,
         "fingerprint": run["fingerprint"],
     }
 
@@ -194,7 +195,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             ),
             ("one change", ", ".join(f"{change}: {bubble:.2f}" for change, bubble in found["levers"].items())),
         ]
-    if facts["steps"]:
+    if facts["averaged"]:
         n = facts["averaged"]
         means = f"means of {n}: {figure(facts['loss_first_mean'])}, {figure(facts['loss_last_mean'])}"
         rows.append(("loss", f"first {figure(facts['loss_first'])}, last {figure(facts['loss_last'])} ({means})"))
@@ -206,9 +207,13 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         best = search["best"]
         metrics = ", ".join(f"{name} {figure(value)}" for name, value in best["metrics"].items()) if best else ""
         rows.append(("search", f"{search['folder']}: {search['evaluations']} networks, best {metrics or 'none yet'}"))
-    rows.append(("checkpoints", ", ".join(str(int(name)) for name in facts["checkpoints"]) or "none yet"))
+    virtual = facts["device"] == "virtual"
+    if virtual:
+        rows.append(("trained", "nothing: devices were virtual"))
+    else:
+        rows.append(("checkpoints", ", ".join(str(int(name)) for name in facts["checkpoints"]) or "none yet"))
     rows += [(key.removesuffix("_sha256"), facts[key] or "") for key in HASHES]
-    comparable = "" if facts["comparable"] else "no: the recipe says allow_nondeterministic = true"
+    comparable = "" if facts["comparable"] or virtual else "no: the recipe says allow_nondeterministic = true"
     fingerprint = facts["fingerprint"]
     software = f"Python {fingerprint['python']}, torch {fingerprint['torch']}"
     hardware = f"{fingerprint['cpu']}{''.join(f', {name}' for name in fingerprint.get('gpus', []))}"

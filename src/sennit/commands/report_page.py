@@ -45,11 +45,12 @@ def run_content(
         ("workers", "plain loop" if run["engine"] == "plain" else str(facts["workers"])),
         ("subnets per second", "" if facts["subnets_per_s"] is None else figure(facts["subnets_per_s"])),
         ("bubble", "" if facts["bubble"] is None else f"{facts['bubble']:.2f}"),
-        (f"mean loss of the last {facts['averaged']}", "" if not facts["steps"] else figure(facts["loss_last_mean"])),
+        (f"mean loss of the last {facts['averaged']}", figure(facts["loss_last_mean"]) if facts["averaged"] else ""),
         (f"{last.get('metric')}, mean", "" if last.get("mean") is None else figure(last["mean"])),
     ]
     placement = [(name, str(value)) for name, value in run["placement"].items()]
     told = [] if trace is None else [(name, _shown(name, value)) for name, value in trace.facts.items()]
+    unhashed = "none: nothing is trained on virtual devices" if recorded.virtual else "none yet"
     own = facts["bubble"]
     return Content(
         title=f"{recorded.name}: {recorded.path}",
@@ -57,11 +58,11 @@ def run_content(
         tiles=[(name, value) for name, value in tiles if value],
         trace=trace,
         bubble_note="" if own is None else f"Without the time at cuts the run counts a bubble of {own:.3f}.",
-        losses=recorded.losses,
+        losses=[] if recorded.virtual else recorded.losses,
         evaluations=recorded.evaluations,
         layers=access_order(read_accesses(access)) if access.is_file() else {},
         facts=[
-            Facts("Hashes", [(name, facts[name]) for name in HASHES if facts[name]] or [("none yet", "")]),
+            Facts("Hashes", [(name, facts[name]) for name in HASHES if facts[name]] or [(unhashed, "")]),
             Facts("Placement", [*placement, *[(f"last call: {name}", value) for name, value in told]]),
             Facts("Summary", [(name, text) for name, text in rows if text]),
             Facts("Recipe", text=json.dumps(run["recipe"], indent=2)),

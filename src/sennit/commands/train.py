@@ -118,9 +118,10 @@ class Train:
         """The placement that these options describe.
 
         Raises:
-            UserError: an option that the engine has no use for.
+            UserError: an option that the engine has no use for, or a schedule that there is none of.
         """
         from sennit.recipe import Placement
+        from sennit.schedule.policy import policy
 
         if self.engine == "plain":
             for name, value, unused in (
@@ -135,6 +136,8 @@ class Train:
             ):
                 if value != unused:
                     raise UserError(f"--{name} {value} {NO_PIPELINE}")
+        if self.schedule:
+            policy(self.schedule)  # an unknown name is refused before the space is recorded
         plan = None if self.plan is None else str(self.plan)
         return Placement(
             workers=self.workers,
@@ -194,10 +197,10 @@ def told(result: dict[str, Any]) -> list[str]:
     placement = "plain loop" if result["engine"] == "plain" else f"{result['workers']} worker(s)"
     ran = result["subnets_per_s"] is not None
     took = f"in {result['seconds']:.1f} s{rate}, {placement}{bubble}" if ran else "were there already, none was left"
-    lines = [
-        f"{result['out']}: {result['steps']} subnets {took}{loss}",
-        *(f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")),
-    ]
+    lines = [f"{result['out']}: {result['steps']} subnets {took}{loss}"]
+    if result["weights_sha256"] is None:
+        return [*lines, "  nothing is trained on virtual devices"]
+    lines += [f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")]
     if not result["comparable"]:
         lines.append("  not comparable: the recipe says allow_nondeterministic = true")
     return lines

@@ -65,6 +65,7 @@ class _Run:
         self.request, self.recipe, self.folder, self.end, self.tell = request, request.recipe, folder, end, tell
         self.identity = self.recipe.identity()
         self.virtual = request.placement.device == "virtual"
+        self.comparable = not self.virtual and not self.recipe.allow_nondeterministic
         self.bulk = self.recipe.sync_rule.bulk(request.placement.workers)
         self.fingerprint = in_child(lambda: fingerprint(request.placement.device))  # it starts CUDA
         self.plain_recipe = self.recipe.to_dict()
@@ -183,6 +184,8 @@ class _Run:
         return min(self.end, -(-wanted // self.bulk) * self.bulk)
 
     def on_result(self, result: Result) -> None:
+        if self.virtual:  # nothing was computed
+            result = replace(result, loss=math.nan)
         self.losses.append(result.loss)
         self.log.write(result.seq_id, result.arch, result.loss)
         if self.request.probes:
@@ -285,7 +288,7 @@ class _Run:
                 "recipe": self.plain_recipe, "recipe_name": self.request.name, "base": self.recipe.base,
                 "identity": self.identity, "placement": asdict(self.request.placement), "engine": self.request.engine,
                 "offload": self.request.offload, "fingerprint": self.fingerprint,
-                "comparable": not self.recipe.allow_nondeterministic, "steps": self.end,
+                "comparable": self.comparable, "steps": self.end,
                 "always_shared": sorted(built.always[0]), "always_shared_buffers": sorted(built.always[1]),
             },
         )  # fmt: skip
@@ -304,8 +307,8 @@ class _Run:
             "workers": engine.workers,
             "engine": self.request.engine,
             "seconds": time.time() - began,
-            "last_loss": self.losses[-1] if self.losses else None,
-            "comparable": not self.recipe.allow_nondeterministic,
+            "last_loss": self.losses[-1] if self.losses and not self.virtual else None,
+            "comparable": self.comparable,
         }  # fmt: skip
         if self.evaluation:
             result["evaluation"] = {k: self.evaluation[k] for k in ("mean", "best") if k in self.evaluation}
