@@ -52,6 +52,22 @@ def test_the_page_of_a_run_holds_what_its_folder_does(call: Callable, run: Path)
     assert [value for _, value in hashes] == [result[key] for key in HASHES]
 
 
+def placement_of(page: Path) -> dict[str, str]:
+    return dict(next(fact["rows"] for fact in data_of(page)["facts"] if fact["title"] == "Placement"))
+
+
+def test_the_placement_on_the_page_is_what_was_chosen(call: Callable, run: Path) -> None:
+    """Was an empty schedule and 0 in flight."""
+    assert call("report", run).exit == 0
+    shown = placement_of(run / "report.html")
+    assert (shown["schedule"], shown["in_flight"]) == ("csp (default)", "4 (default)")
+    assert all(shown.values()) and shown["plan"] == "default" and shown["workers"] == "2"
+    (run / "trace.jsonl").unlink()
+    assert call("report", run).exit == 0
+    shown = placement_of(run / "report.html")
+    assert (shown["schedule"], shown["in_flight"]) == ("default", "default")
+
+
 def test_json_is_for_machines_and_writes_a_page_only_where_told(call: Callable, run: Path) -> None:
     before = call("report", run, "--json").json
     assert not (run / "report.html").exists()
@@ -81,6 +97,7 @@ def test_a_plain_run_has_a_page_without_a_timeline(call: Callable, workplace: Pa
     assert call("report", "plain").exit == 0
     data = data_of(Path("plain/report.html"))
     assert "spans" not in data and data["loss"] and data["access"]["groups"]
+    assert placement_of(Path("plain/report.html"))["schedule"] == "none: the plain loop"
 
 
 def test_what_is_no_trace_is_refused(call: Callable, workplace: Path) -> None:

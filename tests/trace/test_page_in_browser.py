@@ -101,6 +101,30 @@ def test_everything_is_drawn_and_nothing_goes_wrong(browser: Browser, small: Pat
     assert tab.value("document.getElementById('held-chart').dataset.most") == "3"  # of F0, F1 and F0 on worker 1
 
 
+def test_every_part_of_the_bars_is_in_the_legend(browser: Browser, small: Path) -> None:
+    """`ramp-up` and `ramp-down` were in none."""
+    tab = browser.open(small, 1400, 900)
+    parts = "[...document.querySelectorAll('#bubble-bars .track div')].map((part) => part.title.split(':')[0])"
+    legend = "[...document.querySelectorAll('#legend li')].filter((line) => line.querySelector('i'))"
+    named = tab.value(f"{legend}.map((line) => line.textContent)")
+    there = set(tab.value(parts))
+    assert {"ramp-up", "ramp-down"} <= there <= set(named) and len(named) == len(set(named))
+    colour = "(found) => getComputedStyle(found).backgroundColor"
+    for part in there:
+        bar = f"[...document.querySelectorAll('#bubble-bars .track div')].find((b) => b.title.startsWith('{part}:'))"
+        swatch = f"{legend}.find((line) => line.textContent === '{part}').querySelector('i')"
+        assert tab.value(f"({colour})({bar})") == tab.value(f"({colour})({swatch})")
+
+
+def test_what_fingers_press_is_large_enough_on_a_phone(browser: Browser, small: Path) -> None:
+    tab = browser.open(small, 400, 800)
+    sizes = tab.value(
+        "[...document.querySelectorAll('button, select')].map((e) => e.getBoundingClientRect())"
+        ".filter((box) => box.width).map((box) => [box.width, box.height])"
+    )
+    assert len(sizes) > 6 and all(wide >= 40 and tall >= 40 for wide, tall in sizes), sizes
+
+
 def test_texts_from_outside_stay_texts(browser: Browser, small: Path) -> None:
     tab = browser.open(small, 1400, 900)
     assert tab.value("document.title").startswith(EVIL) and tab.value("document.scripts.length") == 2

@@ -48,7 +48,7 @@ def run_content(
         (f"mean loss of the last {facts['averaged']}", figure(facts["loss_last_mean"]) if facts["averaged"] else ""),
         (f"{last.get('metric')}, mean", "" if last.get("mean") is None else figure(last["mean"])),
     ]
-    placement = [(name, str(value)) for name, value in run["placement"].items()]
+    placement = [(name, _placed(name, value, run, trace)) for name, value in run["placement"].items()]
     told = [] if trace is None else [(name, _shown(name, value)) for name, value in trace.facts.items()]
     unhashed = "none: nothing is trained on virtual devices" if recorded.virtual else "none yet"
     own = facts["bubble"]
@@ -113,6 +113,16 @@ def idle_words(trace: Trace | None) -> str:
     shares = sorted(idleness.shares().items(), key=lambda item: -item[1])
     shown = [f"{what} {share:.1%}" for what, share in shares if share >= 0.0005]
     return f"{idleness.bubble:.1%} of {trace.workers} workers' time: {', '.join(shown) or 'none'}"
+
+
+def _placed(name: str, value: Any, run: Mapping[str, Any], trace: Trace | None) -> str:
+    """An option of the placement. What was left open is shown as what the last call made of it, if that is known."""
+    if value not in (None, "") and not (name == "in_flight" and value == 0):
+        return str(value)
+    if run["engine"] == "plain" and name in ("schedule", "in_flight"):
+        return "none: the plain loop"
+    chosen = None if trace is None else trace.facts.get(name)
+    return "default" if chosen is None else f"{chosen} (default)"
 
 
 def _shown(name: str, value: Any) -> str:

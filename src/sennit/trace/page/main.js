@@ -34,7 +34,10 @@ function legend(spans) {
   for (const kind of "FBIWU") if (spans.kinds.includes(kind)) list.append(swatch(`hsl(0 0% ${LIGHT[kind]}%)`, kinds[kind]));
   list.append(element("li", {}, "Between tasks, what was waited for:"));
   const there = new Set(spans.cause);
+  const ramps = ["ramp-up", "ramp-down"].filter((part) => DATA.bubble.workers.some((worker) => worker[part] > 0));
   for (const name of [...spans.causes.filter((_, k) => there.has(k)), "link", "late"]) list.append(swatch(`var(--${name})`, name));
+  if (ramps.length) list.append(element("li", {}, "In the bars of the bubble also:"));
+  for (const name of ramps) list.append(swatch(`var(--${name})`, name));
 }
 
 // report.html#3F17.0 opens at that task.
