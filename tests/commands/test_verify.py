@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,8 @@ def test_table_and_first_subnets_only(call: Callable, run: Path) -> None:
     done = call("verify", run, "--workers", "2", "--steps", "6")
     assert done.exit == 0 and "all equal" in done.out
     rows = [line.split("│") for line in done.out.splitlines() if line.startswith("│")]
-    assert [cell.strip() for cell in rows[0][1:5:2]] == ["recorded", "-"]  # weights after 6 are not recorded
-    assert rows[0][4].strip() == rows[1][4].strip() != "-"
+    assert [cell.strip() for cell in rows[0][1:5]] == ["recorded", "csp", "-", "-"]  # weights after 6 are not recorded
+    assert rows[0][5].strip() == rows[1][5].strip() != "-"
 
 
 @pytest.mark.parametrize("where", ["result", "losses", "log"])
@@ -72,6 +73,75 @@ def test_nondeterministic_recipe(call: Callable, workplace: Path) -> None:
     assert call("train", "r.toml", "--steps", "4", "--out", "o").exit == 0
     done = call("verify", "o", "--workers", "2")
     assert "not comparable" in done.out and "allow_nondeterministic" in done.out
+
+
+def trained(call: Callable, sync: str, *words: str, more: str = "") -> None:
+    Path("r.toml").write_text(f'sync = "{sync}"\n{more}' + Path("r.toml").read_text())
+    done = call("train", "r.toml", "--out", "o", "--workers", "2", *words)
+    assert done.exit == 0, done.err
+
+
+def schedules(said: dict[str, Any]) -> list[str | None]:
+    return [row["schedule"] for row in said["runs"]]
+
+
+def test_the_schedule_of_each_row_is_shown(call: Callable, workplace: Path) -> None:
+    trained(call, "bulk:4", "--schedule", "gpipe", "--steps", "8")
+    done = call("verify", "o", "--workers", "2", "--json")
+    assert done.exit == 0 and schedules(done.json) == ["gpipe", None, "csp"]
+    assert done.json["as_recorded"]["equal"] and not done.json["per_placement"]
+    shown = call("verify", "o", "--workers", "2").out
+    cells = [line.split("│")[2].strip() for line in shown.splitlines() if line.startswith("│")]
+    assert cells == ["gpipe", "-", "csp"] and "as recorded" not in shown
+
+
+@pytest.mark.parametrize(
+    ("sync", "words", "schedule", "causal"),
+    [
+        ("asp:stash", (), "pipedream", False),
+        ("asp:stash", ("--schedule", "gpipe"), "gpipe", True),  # one subnet after the other: nothing is overtaken
+        ("asp:none", ("--schedule", "interleaved", "--chunks", "2"), "interleaved", True),
+        ("bulk-per-worker", ("--schedule", "1f1b"), "1f1b", False),
+    ],
+)
+def test_the_recorded_schedule_is_run_again_where_it_is_part_of_the_result(
+    call: Callable, workplace: Path, sync: str, words: tuple[str, ...], schedule: str, causal: bool
+) -> None:
+    """Was another schedule, and no cuts where the run had evaluated."""
+    trained(call, sync, *words)
+    done = call("verify", "o", "--workers", "2", "--json")
+    assert done.exit == (0 if causal else 1) and schedules(done.json) == [schedule, None, schedule]
+    said = done.json["as_recorded"]
+    assert said == {"name": "2 workers", "workers": 2, "equal": True, "different": []}
+    recorded, plain, two = (row["weights_sha256"] for row in done.json["runs"])
+    assert recorded == two and (two == plain) == causal
+
+
+def test_the_rerun_as_recorded_is_told_apart(call: Callable, workplace: Path) -> None:
+    trained(call, "asp:stash", "--steps", "16")
+    shown = call("verify", "o", "--workers", "2,3")
+    assert shown.exit == 1 and "2 workers, as recorded: equal" in shown.out
+    assert "other trainings" in shown.out and "NOT equal: what differs from the plain loop" in shown.out
+    assert "no rerun on 2 workers, as recorded; add 2 to --workers" in call("verify", "o", "--workers", "3").out
+    held = json.loads(Path("o/result.json").read_text())
+    Path("o/result.json").write_text(json.dumps({**held, "optimizer_sha256": "0" * 64}))
+    assert "2 workers, as recorded: NOT equal: optimizer" in call("verify", "o", "--workers", "2").out
+
+
+def test_by_default_numbers_of_workers_that_do_not_fit_are_left_out(call: Callable, workplace: Path) -> None:
+    """40 is no multiple of 3; was an error."""
+    trained(call, "bulk-per-worker")
+    done = call("verify", "o")
+    assert done.exit == 1 and "left out: 3 workers: sync = 'bulk-per-worker'" in done.err
+    assert "2 workers, as recorded: equal" in done.out and "4 workers" in done.out and "3 workers" not in done.out
+    assert call("verify", "o", "--workers", "2,3").exit == 2
+
+
+def test_runs_of_whatever_is_ready_are_not_expected_to_be_equal(call: Callable, workplace: Path) -> None:
+    trained(call, "asp:none", "--schedule", "tap", "--steps", "8", more="allow_nondeterministic = true\n")
+    done = call("verify", "o", "--workers", "2")
+    assert done.exit in (0, 1) and "no two runs can be expected to be equal" in done.out
+    assert "as recorded" not in done.out and "tap" in done.out
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import UserError
 
 if TYPE_CHECKING:
-    from sennit.recipe import Recipe
+    from sennit.recipe import Placement, Recipe
 
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 
@@ -56,6 +56,15 @@ class Recorded:
         from sennit.recipe import Recipe
 
         return Recipe.from_dict(self.run["recipe"], self.run["base"], str(self.path / "run.json"))
+
+    def placement(self) -> Placement:
+        """The placement of the run's last call."""
+        from sennit.recipe import Placement
+        from sennit.strict import convert_strictly
+
+        known = {f.name for f in fields(Placement)}
+        held = {key: value for key, value in self.run["placement"].items() if key in known}
+        return convert_strictly(Placement, held, f"{self.path / 'run.json'}, placement")
 
     @property
     def name(self) -> str:

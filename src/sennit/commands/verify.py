@@ -17,12 +17,13 @@ from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
-    from sennit.recipe import Recipe
+    from sennit.recipe import Placement, Recipe
     from sennit.runtime.request import Request
 
 HELP = """Runs the recipe of a run again as plain loop and on other numbers of workers, and compares hashes of
 weights, optimizer and losses. An independent checker reads the access log of each run. Exit code 1 on any
-difference.
+difference. Where workers and schedule are part of the result (sync = bulk-per-worker, asp:*), the schedule is the
+recorded one.
 
     sennit verify runs/first
     sennit verify runs/first --workers 2,8 --steps 50"""
@@ -36,6 +37,7 @@ class Row:
 
     Attributes:
         name: placement, for people.
+        schedule: name of the order of its tasks; None for the plain loop, which has none.
         hashes: by key of `result.json`; what is not known is missing.
         seconds: wall time; None for the recorded run.
         violations: of the access log, the first few in words.
@@ -45,6 +47,7 @@ class Row:
 
     name: str
     workers: int
+    schedule: str | None
     hashes: dict[str, str]
     seconds: float | None
     accesses: int | None = None
@@ -60,7 +63,8 @@ class Verify:
     folder: Annotated[Positional[Path], arg(metavar="RUN")]
     """Folder of a run."""
     workers: Annotated[str | None, arg(metavar="N,N,...", help_behavior_hint=f"(default: {DEFAULT})")] = None
-    """Numbers of workers to run it on. The plain loop is always run as well."""
+    """Numbers of workers to run it on, by default also the recorded one if it is part of the result. The plain loop
+    is always run as well."""
     steps: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: all)")] = None
     """Repeat the first S subnets only; of the recorded run, losses are then compared alone."""
     json: Json = False
@@ -77,23 +81,40 @@ class Verify:
         steps = recorded.steps(self.steps)
         recipe = _quick(recorded.recipe())
         use_recipe(recipe)
-        device = str(recorded.run["placement"]["device"])
-        reasons = recorded.incomparable(in_child(lambda: fingerprint(device)))
+        placement = recorded.placement()
+        reasons = recorded.incomparable(in_child(lambda: fingerprint(placement.device)))
         out.say(f"checking the recipe of {self.folder}: each candidate is recorded")
         with blaming(UserError, "while the recipe was checked"):
-            counts = self._counts(recipe, out)
+            counts = self._counts(recipe, placement, out)
         rows = [_recorded_row(recorded, steps)]
         with tempfile.TemporaryDirectory(prefix="sennit-verify-") as temporary:
             for number, workers in enumerate((0, *counts)):
-                request = _request(recipe, workers, device, steps, Path(temporary) / str(number))
-                rows.append(_fresh_row(request, f"{number + 1}/{len(counts) + 1}", out))
+                request = _request(recipe, workers, placement, steps, Path(temporary) / str(number))
+                try:
+                    rows.append(_fresh_row(request, f"{number + 1}/{len(counts) + 1}", out))
+                except UserError as error:
+                    if not self._may_be_left_out(recipe, workers, placement):
+                        raise
+                    out.say(f"left out: {error}")
         _compare(rows, comparable=not reasons)
         equal = not any(row.different or row.n_violations for row in rows)
-        out.result(_content(recorded, steps, rows, reasons, equal), *_shown(recorded, steps, rows, reasons, equal))
+        again = None if reasons else _as_recorded(rows, recorded.run["engine"])
+        out.result(
+            _content(recorded, steps, rows, reasons, again, equal),
+            *_shown(recorded, steps, rows, reasons, again, equal),
+        )
         return 0 if equal else 1
 
-    def _counts(self, recipe: Recipe, out: Output) -> list[int]:
-        """Numbers of workers. The default leaves out those that the space has too few blocks for."""
+    def _may_be_left_out(self, recipe: Recipe, workers: int, placement: Placement) -> bool:
+        """A number of workers that nobody asked for, and that the recorded schedule or the size of a bulk may not
+        allow."""
+        return (
+            self.workers is None and recipe.sync_rule.per_placement and bool(workers) and workers != placement.workers
+        )
+
+    def _counts(self, recipe: Recipe, placement: Placement, out: Output) -> list[int]:
+        """Numbers of workers. The default leaves out those that the space has too few blocks for, and has the recorded
+        one if it is part of the result."""
         from sennit.profile.quick import block_order
 
         most = len(block_order(recipe.built))
@@ -101,6 +122,8 @@ class Verify:
             counts = [int(word) for word in (self.workers or DEFAULT).split(",")]
         except ValueError:
             counts = [0]
+        if self.workers is None and recipe.sync_rule.per_placement:
+            counts = sorted({*counts, placement.workers})
         if min(counts) < 1:
             raise UserError(f"--workers must be numbers from 1 on, separated by commas, got {self.workers!r}")
         if self.workers is None and max(counts) > most:
@@ -117,16 +140,27 @@ def _quick(recipe: Recipe) -> Recipe:
 
     from sennit.recipe import CheckpointRule, EvaluateRule
 
-    return replace(recipe, evaluate=EvaluateRule(), checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1))
+    evaluate = EvaluateRule()
+    if recipe.sync_rule.kind == "asp":  # the pipeline is drained there, which changes what is read afterwards
+        evaluate = replace(recipe.evaluate, random=0, archs=[])
+    return replace(recipe, evaluate=evaluate, checkpoint=CheckpointRule(every=recipe.checkpoint.every, keep=1))
 
 
-def _request(recipe: Recipe, workers: int, device: str, steps: int, folder: Path) -> Request:
+def _request(recipe: Recipe, workers: int, recorded: Placement, steps: int, folder: Path) -> Request:
+    """A run as plain loop (no workers) or as pipeline. Where the schedule is part of the result, it is the recorded
+    one, with all that belongs to it; cuts are for as many workers as were recorded."""
+    from dataclasses import replace
+
     from sennit.recipe import Placement
     from sennit.runtime.request import Request
 
+    placement = Placement(workers=max(workers, 1), device=recorded.device)
+    if workers and recipe.sync_rule.per_placement:
+        plan = recorded.plan if workers == recorded.workers else None
+        placement = replace(recorded, workers=workers, plan=plan, loaders=0)
     return Request(
         recipe=recipe,
-        placement=Placement(workers=max(workers, 1), device=device),
+        placement=placement,
         out=folder,
         steps=steps,
         engine="pipeline" if workers else "plain",
@@ -138,10 +172,20 @@ def _name(request: Request) -> str:
     return "plain" if request.engine == "plain" else f"{n} worker{'s' if n > 1 else ''}"
 
 
+def _schedule(request: Request) -> str | None:
+    """What orders the tasks of a run."""
+    from sennit.runtime.scheduling import name_of_policy
+
+    return None if request.engine == "plain" else name_of_policy(request.recipe, request.placement)
+
+
 def _recorded_row(recorded: Recorded, steps: int) -> Row:
+    from sennit.runtime.request import Request
+
+    request = Request(recipe=recorded.recipe(), placement=recorded.placement(), engine=recorded.run["engine"])
     result = recorded.result_at(steps)
     hashes = {key: result[key] for key in HASHES} if result else {"losses_sha256": recorded.losses_sha256(steps)}
-    row = Row("recorded", recorded.run["placement"]["workers"], hashes, None)
+    row = Row("recorded", request.placement.workers, _schedule(request), hashes, None)
     if result is not None:  # the log of a run that did not end well stops somewhere
         _check_log(row, recorded.path, recorded.run, steps)
     return row
@@ -171,7 +215,8 @@ def _fresh_row(request: Request, counted: str, out: Output) -> Row:
     result = answer["result"]
     assert request.out is not None and request.steps is not None
     again = Recorded.open(request.out)
-    row = Row(_name(request), result["workers"], {key: result[key] for key in HASHES}, result["seconds"])
+    hashes = {key: result[key] for key in HASHES}
+    row = Row(_name(request), result["workers"], _schedule(request), hashes, result["seconds"])
     _check_log(row, again.path, again.run, request.steps)
     return row
 
@@ -205,7 +250,28 @@ def _compare(rows: list[Row], *, comparable: bool) -> None:
         recorded.different = [key for key, value in recorded.hashes.items() if value != plain.hashes[key]]
 
 
-def _content(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool) -> dict[str, Any]:
+def _as_recorded(rows: list[Row], engine: str) -> dict[str, Any] | None:
+    """The rerun with as many workers and the same engine as recorded, compared with the record; None if there is none.
+
+    Where the number of workers is part of the result, only this one can tell whether the run can be repeated.
+    """
+    recorded, *fresh = rows
+    plain = engine == "plain"
+    for row in fresh:
+        if (row.schedule is None) == plain and row.workers == recorded.workers:
+            different = [key for key, value in recorded.hashes.items() if value != row.hashes[key]]
+            return {"name": row.name, "workers": row.workers, "equal": not different, "different": different}
+    return None
+
+
+def _content(
+    recorded: Recorded,
+    steps: int,
+    rows: list[Row],
+    reasons: list[str],
+    again: dict[str, Any] | None,
+    equal: bool,
+) -> dict[str, Any]:
     return {
         "run": str(recorded.path),
         "steps": steps,
@@ -213,10 +279,12 @@ def _content(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str]
         "comparable": not reasons,
         "reasons": reasons,
         "per_placement": per_placement(recorded),
+        "as_recorded": again,
         "runs": [
             {
                 "name": row.name,
                 "workers": row.workers,
+                "schedule": row.schedule,
                 **row.hashes,
                 "seconds": row.seconds,
                 "accesses": row.accesses,
@@ -229,25 +297,53 @@ def _content(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str]
     }
 
 
-def _shown(recorded: Recorded, steps: int, rows: list[Row], reasons: list[str], equal: bool) -> list[Any]:
+def _shown(
+    recorded: Recorded,
+    steps: int,
+    rows: list[Row],
+    reasons: list[str],
+    again: dict[str, Any] | None,
+    equal: bool,
+) -> list[Any]:
     table = Table(title=f"{recorded.path}, {steps} subnets", title_justify="left")
-    for column in ("run", "weights", "optimizer", "losses", "access log", "seconds"):
+    for column in ("run", "schedule", "weights", "optimizer", "losses", "access log", "seconds"):
         table.add_column(column, justify="right" if column == "seconds" else "left")
     for row in rows:
         hashes = [_hash(row, key) for key in HASHES]
         log = "none" if row.accesses is None else f"{row.accesses:,} lines, "
         log += "" if row.accesses is None else f"{row.n_violations} violations" if row.n_violations else "ok"
-        table.add_row(row.name, *hashes, log, "" if row.seconds is None else f"{row.seconds:.1f}")
+        table.add_row(row.name, row.schedule or "-", *hashes, log, "" if row.seconds is None else f"{row.seconds:.1f}")
     lines = [f"{row.name}: {text}" for row in rows for text in row.violations]
     if reasons:
         lines.append(f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared.")
-    if per_placement(recorded):
+    if recorded.run["recipe"].get("allow_nondeterministic"):
         lines.append(
-            f"under sync = {recorded.run['recipe']['sync']!r} the number of workers and the schedule are part of the "
-            "result: other numbers give other bits, as published systems do. csp and bulk:K do not"
+            "under allow_nondeterministic = true no two runs can be expected to be equal, not even on as many workers: "
+            "a difference below is no error"
         )
+    if per_placement(recorded):
+        lines += _about_placements(recorded, rows, reasons, again)
     lines.append("all equal" if equal else "NOT equal: what differs from the plain loop is marked with !=")
     return [table, *lines]
+
+
+def _about_placements(
+    recorded: Recorded, rows: list[Row], reasons: list[str], again: dict[str, Any] | None
+) -> list[str]:
+    """The rerun as recorded, apart from the others: those need not be equal."""
+    lines: list[str] = []
+    workers = rows[0].workers
+    if again is not None:
+        keys = ", ".join(key.removesuffix("_sha256") for key in again["different"])
+        lines.append(f"{again['name']}, as recorded: {'equal' if again['equal'] else f'NOT equal: {keys}'}")
+    elif not reasons:
+        lines.append(f"no rerun on {workers} workers, as recorded; add {workers} to --workers")
+    lines.append(
+        f"under sync = {recorded.run['recipe']['sync']!r} the number of workers and the schedule are part of the "
+        "result: other numbers, and the plain loop, are other trainings, as in published systems. csp and bulk:K do "
+        "not depend on them"
+    )
+    return lines
 
 
 def per_placement(recorded: Recorded) -> bool:
