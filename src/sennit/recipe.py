@@ -96,7 +96,8 @@ class Recipe:
     feedback_lag: int = 8
     """A learning sampler's draw for subnet y sees the results of subnets <= y - feedback_lag."""
     allow_nondeterministic: bool = False
-    """Run operators that have no deterministic kernel; `verify` then reports the run as not comparable."""
+    """Run what is not deterministic: operators without such a kernel, orders under `asp` that depend on times. Such a
+    run is not comparable."""
     space_args: dict[str, Any] = field(default_factory=dict)
     data_args: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=lambda: {"name": "sgd"})

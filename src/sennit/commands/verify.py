@@ -319,7 +319,7 @@ def _shown(
     if recorded.run["recipe"].get("allow_nondeterministic"):
         lines.append(
             "under allow_nondeterministic = true no two runs can be expected to be equal, not even on as many workers: "
-            "a difference below is no error"
+            "a difference is no error"
         )
     if per_placement(recorded):
         lines += _about_placements(recorded, rows, reasons, again)
