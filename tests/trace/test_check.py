@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,32 @@ def test_every_single_mutation_is_caught(shared: str) -> None:
             if not check([*log[:i], *wrong, *log[i + 1 :]], rules(shared=shared, end=4)):
                 missed.append((what, access))
     assert missed == []
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("shared", SHARED)
+def test_a_subnet_that_writes_what_it_has_not_read_is_caught(shared: str, m: int) -> None:
+    """All reads of a group by a subnet, or by one micro-batch of it, are missing, and its write is there."""
+    log = right_log(m=m, shared=shared)
+    written = {(a.group, a.seq) for a in log if a.phase == "U"}
+    read = {(a.group, a.seq, a.micro) for a in log if a.rw == "R" and (a.group, a.seq) in written}
+    assert read or shared == "frozen"
+    for group, seq, micro in read:
+        without = [a for a in log if (a.group, a.seq, a.micro, a.rw) != (group, seq, micro, "R")]
+        assert check(without, rules(m, shared)), (group, seq, micro)
+        without = [a for a in log if (a.group, a.seq, a.rw) != (group, seq, "R")]
+        assert check(without, rules(m, shared)), (group, seq)
+
+
+def test_an_asynchronous_read_of_what_nobody_wrote_is_caught() -> None:
+    """It may see any version, but there must be one."""
+    asynchronous = dataclasses.replace(rules(), asp="none")
+    log = right_log()
+    assert not check(log, asynchronous)
+    wrong = [replace(a, version=9999) if a.group == "stem" and a.seq == 3 and a.rw == "R" else a for a in log]
+    assert {(v.rule, v.seq) for v in check(wrong, asynchronous)} == {("read", 3)}
+    later = [replace(a, version=4) if a.group == "stem" and a.seq == 3 and a.rw == "R" else a for a in log]
+    assert not check(later, asynchronous)
 
 
 def test_stale_read_is_told_in_words() -> None:

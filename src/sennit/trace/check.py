@@ -9,9 +9,9 @@ their order.
     frozen      always-shared groups: version -1, never written
     bulk:K      y sees what the latest subnet of an earlier bulk that uses the group has written; of each bulk only the
                 last user of a group writes it
-    asp         what a forward sees is anybody's guess; with stashing its backward sees the same
+    asp         what a forward sees is anybody's guess, but somebody wrote it; with stashing its backward sees the same
     buffers     written in forward in order of (subnet, micro-batch), each seeing the one before
-    complete    each subnet, all its micro-batches, forward and backward, one write to each group it uses
+    complete    each subnet, all its micro-batches, forward and backward, one write to each group it read
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class _Checker:
                 elif delay is not None:
                     self._expect(a, max(seq - delay, -1), f"it is delayed by {delay}")
                 elif self.rules.asp:
-                    pass
+                    if isinstance(a.version, int) and a.version >= first and a.version not in group.writes:
+                        self.report("read", name, seq, f"{_said(a)}, which nobody wrote")
                 elif before:
                     what = f"{seq}" if self.rules.bulk == 1 else f"the bulk of {seq}"
                     self._expect(a, before[-1], f"subnet {before[-1]} is the last before {what} that uses it")
@@ -153,6 +154,8 @@ class _Checker:
             if not least <= len(writes) <= most:
                 times = f"wrote {name} {len(writes)} times, must be {least}"
                 self.report("write", name, seq, f"subnet {seq} {times}")
+            if writes and seq >= self.rules.first and seq not in group.reads:
+                self.report("gap", name, seq, f"subnet {seq} wrote {name} and did not read it")
             for a in writes[:most]:
                 if a.version != seq:
                     self.report("write", name, seq, f"{_said(a)}, must write {seq}")
