@@ -1,9 +1,11 @@
 """A recorded run, simulated again: the same times, also where a task gives away what it makes before it ends."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from sennit.profile.quick import block_order
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, forecast
@@ -13,6 +15,8 @@ from sennit.runtime.scheduling import settled
 from sennit.simulate.load import Cost
 from sennit.trace.events import name_of
 from sennit.trace.span import Span
+from tests.runtime.runs import recipe
+from tests.runtime.test_sync_rules import CHAIN
 
 STRAND = Path(__file__).parents[2] / "acceptance" / "schedules"
 
@@ -81,3 +85,24 @@ def test_a_version_is_there_before_its_task_ends() -> None:
     )
     assert held.stepped == {"0B0.0": 0.25}  # the last of them counts: a run's versions come together
     assert held.sent == {}
+
+
+@pytest.mark.parametrize("placement", [Placement(workers=2), Placement(workers=2, schedule="chimera")], ids=str)
+def test_batch_norms_are_written_in_turn(placement: Placement) -> None:
+    """A lever that lets micro-batches overtake one another at a batch norm would promise what no run can do."""
+    made = recipe(**{**CHAIN, "micro_batches": 2, "steps": 6})
+    held = settled(made, placement)
+    waits = Waits(dict.fromkeys(block_order(made.built), Cost(1.0, 2.0, 1.0, 1.0)))
+    load = RecipeLoad(made, held, plans_of(made.built, held, waits=waits), waits, made.steps)
+    spans: list[Span] = []
+    forecast(load, watch=spans.append)
+    moved: dict[str, list[tuple[float, float, int, int]]] = {}
+    stream = list(load.subnets())
+    for span in spans:
+        for group in stream[span.seq_id][span.run].moves if span.kind == "F" else ():
+            moved.setdefault(group, []).append((span.start, span.end, span.seq_id, span.micro_batch))
+    assert any(len(turns) > 2 for turns in moved.values())
+    for turns in moved.values():
+        turns.sort()
+        assert [turn[2:] for turn in turns] == sorted(turn[2:] for turn in turns)
+        assert all(a[1] <= b[0] for a, b in pairwise(turns))

@@ -27,6 +27,7 @@ def waits(case: Case) -> Waits:
                 for group in pieces[r].groups:
                     for x in case.included(y, group):
                         forward |= _all(case, x, [s for z, s in case.holders[group] if z == x])
+                forward |= dict.fromkeys(turns_before(case, ("F", y, j, r)), 0.0)
                 found["F", y, j, r] = forward
                 back = "I" if case.split else "B"
                 found[back, y, j, r] = {("F", y, j, r): 0.0}
@@ -35,6 +36,17 @@ def waits(case: Case) -> Waits:
                 if case.split:
                     found[last, y, j, r] = {("I", y, j, r): 0.0}
     return found
+
+
+def turns_before(case: Case, key: Key) -> list[Key]:
+    """Forwards that write buffers of a forward's run before it."""
+    _, y, j, r = key
+    mine = set(case.piece(key).moves)
+    return [
+        ("F", x, i, s)
+        for x in range(y + 1) for i in range(case.load.micro_batches) for s, piece in enumerate(case.load.stream[x])
+        if mine & set(piece.moves) and (x, i, s) < (y, j, r)
+    ]  # fmt: skip
 
 
 def _all(case: Case, x: int, runs: object) -> dict[Key, float]:

@@ -112,11 +112,13 @@ def drawn(draw: st.DrawFn, names: Sequence[str] = tuple(MODULES), syncs: Sequenc
 
 @st.composite
 def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixed:
-    """Subnets on the policy's stages; with runs of layers if it knows them. `t` is one group in several runs."""
+    """Subnets on the policy's stages; with runs of layers if it knows them. `t` is one group in several runs. Buffers
+    are each run's own; where runs are no fixed list, some may be several runs'."""
     m, stages = setting.micro_batches, held.stages(setting)
     several = "layer" in held.releases and draw(st.booleans())
     runs = [s for s in range(stages) for _ in range(draw(st.integers(1, 2)) if several else 1)]
     candidates = draw(st.integers(1, 3))
+    shared = ["#"] if "layer" in held.releases else []
     cost = st.floats(0.25, 4.0, width=16)
     size = st.sampled_from([0.0, 0.5, 1.0, 3.0])
     table = {
@@ -124,6 +126,7 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixe
             0, (*(f"{r}.{c}.{i}" for i in range(draw(st.integers(0, 2)))), *["t"][: draw(st.integers(0, 1))]),
             Cost(draw(cost), draw(cost), draw(cost), draw(cost)), draw(size), draw(size), draw(size),
             step=0.0 if held.per_micro_batch else draw(st.sampled_from([0.0, 0.5])),
+            moves=tuple(name for name in (f"{r}#", *shared) if draw(st.integers(0, 3)) == 0),
         )
         for r in range(len(runs)) for c in range(candidates)
     }  # fmt: skip

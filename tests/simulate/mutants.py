@@ -87,7 +87,12 @@ class ForwardsWaitForNoVersion(Simulation):
     def come(self, task: Task, came: Came) -> None:
         branches = self.flights[task.seq_id].branches
         if branches is None or not branches.waits(task):
-            self.enter(task, came)
+            self.take_turn(task, came)
+
+
+class BuffersAreWrittenInAnyOrder(Simulation):
+    def take_turn(self, task: Task, came: Came) -> None:
+        self.enter(task, came)
 
 
 class VersionsComeWithTheFirstGradient(Simulation):
@@ -191,6 +196,7 @@ MUTANTS: dict[type[Simulation], str] = {
     StepsTakeNoTime: "duration",
     MessagesTakeNoTime: "value",
     ChannelsCarryAllAtOnce: "channel",
+    BuffersAreWrittenInAnyOrder: "turn",
     MemoryHasNoLimit: "memory",
     LayersAreThereAtOnce: "swap",
     SomebodyElseRunsIt: "once",

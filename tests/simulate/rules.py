@@ -11,6 +11,7 @@ Each rule is a function from a `Case` and its spans to the violations it finds; 
                 may be still to come
     weight      a W follows its I
     version     a forward follows all gradients that are in the versions it reads
+    turn        a forward that writes buffers follows all that write them before, by subnet, micro-batch and run
     in flight   a subnet starts when those so far before it have ended
     channel     what a channel carries in a time fits into that time
     memory      activations held on a worker stay under its limit
@@ -208,6 +209,19 @@ def version(case: Case, shown: Shown) -> Iterator[str]:
                             yield f"{key} reads {group} before {(case.last, x, i, s)} has ended"
 
 
+def turn(case: Case, shown: Shown) -> Iterator[str]:
+    order: dict[str, list[Key]] = defaultdict(list)
+    for y, pieces in enumerate(case.load.stream):
+        for j in range(case.load.micro_batches):
+            for r, piece in enumerate(pieces):
+                for group in piece.moves:
+                    order[group].append(("F", y, j, r))
+    for group, keys in order.items():
+        for before, key in pairwise(keys):
+            if shown.start[key] < shown.end[before] - EPS:
+                yield f"{key} writes {group} before {before} has"
+
+
 def in_flight(case: Case, shown: Shown) -> Iterator[str]:
     for y in range(case.in_flight, len(case.load.stream)):
         first = min(start for key, start in shown.start.items() if key[:2] == ("F", y))
@@ -287,7 +301,7 @@ def swap(case: Case, shown: Shown) -> Iterator[str]:
 
 RULES: dict[str, Callable[[Case, Shown], Iterator[str]]] = {
     "duration": duration, "alone": alone, "value": value, "loss": loss, "gradient": gradient, "weight": weight,
-    "version": version, "in flight": in_flight, "channel": channel, "memory": memory, "swap": swap,
+    "version": version, "turn": turn, "in flight": in_flight, "channel": channel, "memory": memory, "swap": swap,
 }  # fmt: skip
 
 

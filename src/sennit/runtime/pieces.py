@@ -32,5 +32,11 @@ def pieces_of(
         cost = waits.of(step.block for step in run.steps)
         where = spread[run.index]
         differs = where if len(set(where)) > 1 else ()
-        pieces.append(Piece(where[0], tuple(sorted(read)), cost, spread=differs, sources=tuple(sorted(sources))))
+        moved = {group for step in run.steps for group in groups.of_step(step)[1]} - kept
+        pieces.append(
+            Piece(
+                where[0], tuple(sorted(read)), cost, spread=differs, sources=tuple(sorted(sources)),
+                moves=tuple(sorted(moved)),
+            )
+        )  # fmt: skip
     return pieces

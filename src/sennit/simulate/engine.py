@@ -4,10 +4,11 @@
                        ──▶ its worker, and every worker that got something, asks its order for the next task
     event: a message is there ──▶ the same
 
-A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value and every group in
-the version that `Sync` names; a backward has the gradient; a weight gradient has its input gradient. A forward that its
-order picks starts if there is memory for what it keeps; if not, it is ready again when there is. Versions are in a
-store of the host: whoever waits for one sees it at once. State is kept for subnets in flight only.
+A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value, every group in
+the version that `Sync` names, and its turn to write buffers; a backward has the gradient; a weight gradient has its
+input gradient. A forward that its order picks starts if there is memory for what it keeps; if not, it is ready again
+when there is. Versions are in a store of the host: whoever waits for one sees it at once. State is kept for subnets in
+flight only.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sennit.simulate.flight import Arrival, Came, Flight, Left
 from sennit.simulate.load import Load, Piece
 from sennit.simulate.memory import Memory
 from sennit.simulate.outcome import Outcome, Watch
+from sennit.simulate.turns import Turns
 from sennit.supernet.sync import Sync
 from sennit.trace.span import Cause, Span
 
@@ -53,6 +55,8 @@ class Simulation:
         self.host_s = cluster.host_s if cluster else 0.0
         self.channels = Channels(cluster) if cluster else None
         self.memory = Memory(cluster.limits(load.workers), self.m) if cluster else None
+        self.turns: Turns | None = None
+        """Of buffers, once a run writes some."""
         self.flights: dict[int, Flight] = {}
         self.version: dict[str, int] = {}
         """Newest version of each group; older ones that `delayed:K` still reads are kept."""
@@ -196,6 +200,9 @@ class Simulation:
         flight = self.flights[y]
         pieces, branches = flight.pieces, flight.branches
         if kind == "F":
+            if self.turns is not None:
+                for follower, group in self.turns.passed(task, pieces[r].moves):
+                    self.enter(follower, Came(self.now, "buffer", group, self.last))
             if r + 1 < len(pieces):
                 for reader in (r + 1,) if branches is None else branches.readers[r]:
                     self.hand_over(Task("F", y, j, reader), worker, pieces[r].out_bytes, "value")
@@ -247,6 +254,11 @@ class Simulation:
         if task.kind == "F" and flight.closed[task.run]:
             flight.held[task.run].append(task.micro_batch)
         else:
+            self.take_turn(task, came)
+
+    def take_turn(self, task: Task, came: Came) -> None:
+        """Nothing is left to wait for, but maybe for a forward's turn to write buffers."""
+        if task.kind != "F" or self.turns is None or not self.turns.hold(task):
             self.enter(task, came)
 
     def ready(self, task: Task, cause: Cause, of: str = "") -> None:
@@ -299,7 +311,7 @@ class Simulation:
         flight.closed[r] -= 1
         if not flight.closed[r]:
             for j in flight.held[r]:
-                self.enter(Task("F", y, j, r), came)
+                self.take_turn(Task("F", y, j, r), came)
             flight.held[r].clear()
 
     # -- subnets come
@@ -337,6 +349,10 @@ class Simulation:
                 self.fetch(flight, y, r)
         if self.memory is not None:
             self.memory.admit(y, pieces)
+        if self.turns is None and any(piece.moves for piece in pieces):
+            self.turns = Turns(self.m)
+        if self.turns is not None:
+            self.turns.admit(y, pieces)
         if self.chains is not None:
             self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=self.split))
         for r in (0,) if flight.branches is None else flight.branches.first:

@@ -42,6 +42,7 @@ class Piece:
         swap_bytes: of its layers, if they come from the host's memory for each subnet and go back there.
         spread: who executes each micro-batch, if that differs; else empty.
         sources: indices of the runs whose output it reads; None for the run before.
+        moves: buffer groups that its forward writes, in the order of subnets and micro-batches (`simulate/turns.py`).
         step: seconds that its last gradient's task goes on, once the gradient of its input has left: its groups step.
     """
 
@@ -54,6 +55,7 @@ class Piece:
     spread: tuple[int, ...] = ()
     sources: tuple[int, ...] | None = None
     step: float = 0.0
+    moves: tuple[str, ...] = ()
 
     def where(self, micro_batch: int) -> int:
         """The worker that executes a micro-batch."""

@@ -3,7 +3,8 @@
 Dependencies are followed at the granularity of runs (a layer, if every layer is a run), for the first and the last
 micro-batch of a subnet on a run; in between its worker needs its time for all of them:
 
-    head    begin(r) = max(open(r), first(s) ...)                 open: all groups of r are in the version that y reads
+    head    begin(r) = max(open(r), first(s) ...)                 open: all groups of r are in the version that y reads,
+                                                                  and earlier subnets have written its buffers
             first(r) = begin(r) + f                               s: the runs whose output it reads
             last(r)  = max(last(s) + f ..., begin(r) + M f)       and the same backwards
     tail    after(r) = max(f' + after(q) ...)                     q: the runs that read its output. The rest of one
@@ -76,6 +77,8 @@ def ways(load: Load, sync: Sync, in_flight: float, *, split: bool, cluster: Clus
     found: list[Way] = []
     versions: dict[str, dict[int, float]] = {}
     """Group to version to when it is there."""
+    moved: dict[str, float] = {}
+    """Buffers to when the subnets so far have written them."""
     admitted, ended = 0.0, 0.0
     for y, pieces in enumerate(load.subnets()):
         sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
@@ -84,7 +87,7 @@ def ways(load: Load, sync: Sync, in_flight: float, *, split: bool, cluster: Clus
             admitted = ended
         way = _way(pieces, load.micro_batches, split, cluster)
         way.reads = [[(g, v) for g in piece.groups if (v := sync.reads(g, y)) >= 0] for piece in pieces]
-        _heads(y, way, admitted, versions, cluster)
+        _heads(y, way, admitted, versions, moved, cluster)
         sync.forget(y)
         found.append(way)
     _tails(found, in_flight, cluster)
@@ -125,17 +128,23 @@ def _fetched(piece: Piece, cluster: Cluster) -> float:
     return cluster.swap.seconds(piece.swap_bytes) if cluster.swap and piece.swap_bytes else 0.0
 
 
-def _heads(y: int, way: Way, admitted: float, versions: dict[str, dict[int, float]], cluster: Cluster) -> None:
-    """Earliest starts; notes when the versions that the subnet makes are there."""
+def _heads(
+    y: int, way: Way, admitted: float, versions: dict[str, dict[int, float]], moved: dict[str, float], cluster: Cluster
+) -> None:
+    """Earliest starts; notes when the versions that the subnet makes are there, and its buffers written."""
     pieces, travel = way.pieces, way.travel
     first, last = [admitted] * len(pieces), [admitted] * len(pieces)
     for r, piece in enumerate(pieces):
         f, sources = way.forward[r], way.sources[r]
         opens = [_there(versions.get(group, {}), version) for group, version in way.reads[r]]
         came = [first[s] + travel[s, r] for s in sources]
-        way.begins[r] = begin = max([admitted + _fetched(piece, cluster), *came, *opens])
+        turns = [moved.get(group, 0.0) for group in piece.moves]
+        way.begins[r] = begin = max([admitted + _fetched(piece, cluster), *came, *opens, *turns])
         all_came = max((last[s] + travel[s, r] for s in sources), default=admitted)
-        first[r], last[r] = begin + f, max(all_came + f, begin + way.most(r) * f)
+        in_turn = sum(way.counts[r].values()) if piece.moves else way.most(r)
+        first[r], last[r] = begin + f, max(all_came + f, begin + in_turn * f)
+    for r, piece in enumerate(pieces):
+        moved.update((group, max(moved.get(group, 0.0), last[r])) for group in piece.moves)
     made: dict[str, float] = {}
     for r in reversed(range(len(pieces))):
         b, w, readers = way.backward[r], way.weight[r], way.readers[r]
