@@ -99,7 +99,7 @@ class LookAhead(Simulation):
 def simulate(run: SpaceRun, *, earliest: bool = False, ahead: int = 0) -> float:
     """The bubble of causal order: longest chain first, unless earliest subnet first."""
     orders: list[Order] = []
-    chains = Chains(run.space.micro_batches)
+    chains = Chains(run.space.micro_batches, run.space.workers)
     kind = type("Ahead", (LookAhead,), {"ahead": ahead}) if ahead else Simulation
     simulation = kind(
         run.load, orders, run.make_sync(), run.setting.in_flight, split=run.halves, cluster=run.cluster,

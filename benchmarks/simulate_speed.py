@@ -84,7 +84,7 @@ class Decisions:
 
     def run(self, run: SpaceRun, load: Load | None = None) -> int:
         """Simulate with timed orders. Returns how many tasks ran."""
-        chains = Chains(run.space.micro_batches)
+        chains = Chains(run.space.micro_batches, run.space.workers)
         orders: list[Order] = []
         simulation = Simulation(
             load or run.load, orders, run.make_sync(), run.setting.in_flight, split=run.halves, chains=chains

@@ -73,7 +73,7 @@ class Drawn:
         spans: list[Span] = []
         orders: list[Order] = []
         held, setting = self.policy, self.setting
-        chains = Chains(self.load.micro_batches) if held.chained else None
+        chains = Chains(self.load.micro_batches, self.load.workers) if held.chained else None
         run = kind(
             self.load, orders, self.sync(), setting.in_flight, split=setting.split, cluster=self.cluster,
             chains=chains, watch=spans.append,
@@ -104,7 +104,7 @@ def drawn(draw: st.DrawFn, names: Sequence[str] = tuple(MODULES), syncs: Sequenc
     if name not in LISTED and draw(st.booleans()):
         cluster = replace(cluster, memory_bytes=draw(limits(load)))
     try:
-        held.order(0, replace(setting, chains=Chains(m)))
+        held.order(0, replace(setting, chains=Chains(m, workers)))
     except UserError:
         assume(False)  # rounds that do not come out even
     return Drawn(name, setting, load, rule, Shared.parse(draw(st.sampled_from(policies[rule.kind]))), cluster)

@@ -87,7 +87,7 @@ def forecast(
     placement = replace(load.placement, in_flight=in_flight)
     orders: list[Order] = []
     held = policy_of(recipe, placement)
-    chains = Chains(recipe.micro_batches) if held.chained else None
+    chains = Chains(recipe.micro_batches, placement.workers) if held.chained else None
     kind = Simulation if recorded is None else Repeated
     simulation = kind(
         load, orders, recipe.built.sync(placement.workers), in_flight, split=placement.split, cluster=cluster,

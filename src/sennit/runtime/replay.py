@@ -168,7 +168,7 @@ def replay(load: RecipeLoad, spans: Iterable[Span], counters: Iterable[Counted])
     played.begin(moments)
     setting = replace(setting, awaited=played.awaited, end=lambda: load.steps)
     for worker in range(workers):
-        chains = Chains(recipe.micro_batches) if held.chained else None
+        chains = Chains(recipe.micro_batches, placement.workers) if held.chained else None
         played.dated.append(Dated(held.order(worker, replace(setting, chains=chains)), worker, played, chains))
     orders += played.dated
     played.run()

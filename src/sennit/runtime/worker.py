@@ -77,7 +77,7 @@ class Worker:
         rule = share.recipe.sync_rule
         policy = policy_of(share.recipe, share.placement)
         self.fixed = fixed(policy)
-        self.chains = Chains(self.m) if policy.chained else None
+        self.chains = Chains(self.m, share.placement.workers) if policy.chained else None
         self.ready, self.policy = Reasons(share.board, share.in_flight), self.make_order()
         self.offered: set[Task] = set()
         """Ready tasks that the order has not given back yet."""

@@ -8,6 +8,11 @@
 The end of a long chain is late whatever else is done; so what starts one should run first (critical path or "highest
 level first" scheduling; Hu 1961). What follows a task grows as subnets come in, and is kept up to date from the new
 subnet backwards, as far as it changes.
+
+A stream has no end at which all chains stop. Where subnets share little, the chain of a new one, which has its whole
+way before it, is longer than what is left of an old one: all in flight would go forward together, and back together,
+with idle workers between. So each end is due `LATER` than that of the subnet before, and a chain counts by how late it
+makes the end that it leads to (due dates, passed back along what waits for what).
 """
 
 from __future__ import annotations
@@ -15,6 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+
+LATER = 0.25
+"""Of the time that a subnet takes if workers never wait: how much later its end is wanted than that of the one before.
+With 1, earliest first wins too often where conflicts are rare; from 0.15 to 0.35 makes little difference
+(`benchmarks/simulate_orders.py`)."""
 
 
 @dataclass(slots=True)
@@ -43,11 +53,13 @@ class Chain:
 
     Attributes:
         links: its runs.
+        due: what follows its end: nothing, the less the later it is wanted.
         forward, backward, weight: per run, what follows from the start of such a task on, itself included.
         after: what follows once a group has stepped.
     """
 
     links: Sequence[Link]
+    due: float
     forward: list[float]
     backward: list[float]
     weight: list[float]
@@ -59,10 +71,12 @@ class Chains:
 
     Args:
         micro_batches: M.
+        workers: D.
     """
 
-    def __init__(self, micro_batches: int) -> None:
-        self.m = micro_batches
+    def __init__(self, micro_batches: int, workers: int) -> None:
+        self.m, self.workers = micro_batches, workers
+        self.due = 0.0
         self.held: dict[int, Chain] = {}
         self.changes = 0
         """How often chains have grown; orders sort again when it differs."""
@@ -71,7 +85,9 @@ class Chains:
         """A subnet comes in: chains through it grow."""
         self.changes += 1
         kept = list(links)
-        self.held[seq_id] = Chain(kept, [0.0] * len(kept), [0.0] * len(kept), [0.0] * len(kept))
+        seconds = self.m * sum(link.forward + link.backward + link.weight for link in kept) / self.workers
+        self.due -= LATER * seconds
+        self.held[seq_id] = Chain(kept, self.due, [0.0] * len(kept), [0.0] * len(kept), [0.0] * len(kept))
         dirty = [-seq_id]
         known = {seq_id}
         while dirty:
@@ -93,11 +109,11 @@ class Chains:
             Subnets in flight whose versions it waits for and for which that means more.
         """
         after, forward, backward, weight = chain.after, chain.forward, chain.backward, chain.weight
-        on = 0.0
+        on = due = chain.due
         for r, link in enumerate(chain.links):
-            longest = 0.0
+            longest = due
             for group in link.groups:
-                if (then := after.get(group, 0.0)) > longest:
+                if (then := after.get(group, due)) > longest:
                     longest = then
             longest += link.weight
             weight[r] = longest
@@ -109,7 +125,7 @@ class Chains:
             on = forward[r] = link.forward + on
             opened = (self.m - 1) * link.forward_stretch + on
             for group, version in zip(link.groups, link.reads, strict=True):
-                if (writer := self.held.get(version)) is not None and opened > writer.after.get(group, 0.0):
+                if (writer := self.held.get(version)) is not None and opened > writer.after.get(group, writer.due):
                     writer.after[group] = opened
                     grown.append(version)
         return grown

@@ -125,7 +125,7 @@ class SpaceRun:
     def simulate(self, watch: Watch | None = None) -> Outcome:
         """On the workers' own order objects."""
         orders: list[Order] = []
-        chains = Chains(self.space.micro_batches) if self.policy.chained else None
+        chains = Chains(self.space.micro_batches, self.space.workers) if self.policy.chained else None
         simulation = Simulation(
             self.load, orders, self.make_sync(), self.setting.in_flight, split=self.halves, cluster=self.cluster,
             chains=chains, watch=watch,
