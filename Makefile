@@ -1,7 +1,8 @@
 # Everything runs in ./.venv, which `make venv` builds from the pinned versions in constraints.txt.
 # Needs: make, Python 3.11 or newer with venv.
 PYTHON      ?= python3
-PYTEST_ARGS ?=
+# Two test files at a time: most tests start processes and wait for them. `PYTEST_ARGS=` runs one at a time.
+PYTEST_ARGS ?= -n 2 --dist loadfile
 PY          := .venv/bin/python
 READY       := .venv/.ready
 
@@ -14,8 +15,8 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@echo "make venv    build ./.venv with pinned versions"
 	@echo "make demo    a first look"
-	@echo "make test    all tests                  (PYTEST_ARGS=... is passed on)"
-	@echo "make quick   all tests but the slow ones (PYTEST_ARGS=... is passed on)"
+	@echo "make test    all tests                   (PYTEST_ARGS=... instead of $(PYTEST_ARGS))"
+	@echo "make quick   all tests but the slow ones (PYTEST_ARGS=... instead of $(PYTEST_ARGS))"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   pyright"
 	@echo "make docs    build the documentation into ./site"
