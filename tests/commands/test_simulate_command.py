@@ -101,6 +101,8 @@ def test_the_best_number_in_flight(call: Callable) -> None:
         ("--space cv.c3 --workers 2 --sizes 16,15", "sum to 31, the space has 32"),
         ("--space cv.c3 --workers 2 --sizes 16,8,8", "3 sizes do not fit 2 stages"),
         ("--space cv.c3 --workers 2 --schedule 1f1b --warmup 1,2", "none above the one before it"),
+        ("--space cv.c3 --workers 2 --schedule pipedream --warmup 1,2", "none above the one before it; got 1, 2"),
+        ("--space cv.c3 --workers 2 --schedule pipedream --sync csp --warmup 1,2", "none above the one before it"),
         ("--space cv.c3 --workers 2 --schedule 1f1b --warmup 1,x", "--warmup must be"),
         ("--space cv.c3 --sync bulk:0", "bulk:K with K >= 1"),
         ("--space cv.c3 --held-bytes 9 --memory 1", "give it more memory"),

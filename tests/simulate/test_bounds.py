@@ -8,9 +8,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from sennit.schedule.csp import CspOrder
 from sennit.schedule.setting import Setting
 from sennit.simulate.bounds import Bounds, bounds
 from sennit.simulate.cluster import Cluster, Link
+from sennit.simulate.engine import Simulation
 from sennit.simulate.load import Cost, Piece
 from sennit.simulate.one_machine import Job, one_machine
 from sennit.supernet.bulk import AspSync
@@ -44,6 +46,13 @@ def test_dependencies_by_hand() -> None:
     assert (found.dependencies, found.devices, found.binds) == (3 * 6, 1 + 3 * 3 + 2, "dependencies")
     assert found.makespan == found.together == 18 and found.work == 18
     assert found.bubble == pytest.approx(0.5)
+
+
+def test_nothing_that_takes_time_has_no_bubble() -> None:
+    load = Fixed(2, 1, (tuple(Piece(r, (), Cost(0.0, 0.0, 0.0, 0.0)) for r in range(2)),))
+    found = of(load)
+    assert (found.makespan, found.bubble) == (0.0, 0.0)
+    assert Simulation(load, [CspOrder(), CspOrder()], AspSync(), 1).run().bubble == 0.0
 
 
 def test_devices_by_hand() -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sennit.errors import UserError
 from sennit.schedule.action import Action
 from sennit.schedule.listed import listed
 from sennit.schedule.policy import Policy
+from sennit.schedule.warmup import warmup_counts
 from sennit.schedule.weave import weave
 
 
@@ -23,18 +23,12 @@ def one_f_one_b(worker: int, workers: int, micro_batches: int, warmup: Sequence[
     """The order of one worker, which holds the stage of its own number.
 
     Args:
-        warmup: for each worker, forwards under way once it alternates; None for D - k. Must fall or stay equal from
-            worker to worker and end in at least 1, or a worker would wait for a forward that waits for it.
+        warmup: for each worker, forwards under way once it alternates; None for D - k.
 
     Raises:
         UserError: a warm-up that cannot run.
     """
-    counts = [workers - k for k in range(workers)] if warmup is None else list(warmup)
-    if len(counts) != workers or min(counts) < 1 or counts != sorted(counts, reverse=True):
-        raise UserError(
-            f"a warm-up needs a number for each of {workers} workers, at least 1, none above the one before it; "
-            f"got {counts}"
-        )
+    counts = warmup_counts(workers, warmup)
     parts = [(worker, j) for j in range(micro_batches)]
     return weave(parts, parts, counts[worker] - 1)
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from heapq import heappop, heappush
 
-from sennit.errors import UserError
 from sennit.schedule.fixed_stream import FixedStream
 from sennit.schedule.order import Order, Task
 from sennit.schedule.policy import Policy
 from sennit.schedule.setting import Setting
+from sennit.schedule.warmup import warmup_counts
 
 
 class StreamOrder:
@@ -58,18 +58,6 @@ class StreamOrder:
         return None
 
 
-def ahead(worker: int, setting: Setting) -> int:
-    """Forwards under way: D - k, or the warm-up's.
-
-    Raises:
-        UserError: a warm-up that does not have a number of at least 1 for each worker.
-    """
-    counts = setting.warmup or tuple(range(setting.workers, 0, -1))
-    if len(counts) != setting.workers or min(counts) < 1:
-        raise UserError(f"a warm-up needs a number of at least 1 for each of {setting.workers} workers; got {counts}")
-    return counts[worker]
-
-
 def in_flight(setting: Setting) -> int:
     """Subnets that the warm-up spans."""
     return 1 + math.ceil(max(setting.warmup or (setting.workers,)) / setting.micro_batches)
@@ -77,7 +65,7 @@ def in_flight(setting: Setting) -> int:
 
 def order(worker: int, setting: Setting) -> Order:
     """Where no version is awaited, the turns are fixed: then what each forward reads depends on no time."""
-    forwards = ahead(worker, setting)
+    forwards = warmup_counts(setting.workers, setting.warmup)[worker]
     if not setting.asynchronous:
         return StreamOrder(forwards, setting.micro_batches, setting.start)
     # more than may be in flight would be waited for in vain

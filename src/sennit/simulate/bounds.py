@@ -63,8 +63,8 @@ class Bounds:
 
     @property
     def bubble(self) -> float:
-        """Of a schedule that reaches the bound."""
-        return max(0.0, 1.0 - self.work / (self.workers * self.makespan))
+        """Of a schedule that reaches the bound; 0 if nothing takes time."""
+        return max(0.0, 1.0 - self.work / (self.workers * self.makespan)) if self.makespan else 0.0
 
 
 def bounds(

@@ -28,8 +28,8 @@ class Outcome:
 
     @property
     def bubble(self) -> float:
-        """1 - device time of all tasks / (workers x makespan)."""
-        return 1.0 - sum(self.busy) / (len(self.busy) * self.makespan)
+        """1 - device time of all tasks / (workers x makespan); 0 if nothing takes time."""
+        return 1.0 - sum(self.busy) / (len(self.busy) * self.makespan) if self.makespan else 0.0
 
 
 Watch = Callable[[Span], None]
