@@ -197,7 +197,14 @@ def test_a_cluster_from_a_file(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[[links]]\nbandwith = 1.0", "did you mean 'bandwidth'"),
-        ("[[links]]\nbandwidth = 0.0", "bandwidth above 0"),
+        ("[[links]]\nbandwidth = 0.0", "link 1: bandwidth must be above 0"),
+        ("[[links]]\nbandwidth = nan", "link 1: bandwidth must be above 0 (inf: no limit), got nan"),
+        ("[[links]]\nlatency = inf", "link 1: latency must be at least 0 and at most 1e+09 seconds, got inf"),
+        ("[swap]\nlatency = nan", "latency must be at least 0"),
+        ("memory_bytes = nan", "memory_bytes must be above 0 (inf: no limit), got nan"),
+        ("memory_bytes = [1.0, 0.0]", "memory_bytes must be above 0 (inf: no limit), got 0"),
+        ("host_s = inf", "host_s must be at least 0 and at most 1e+09 seconds, got inf"),
+        ("host_s = 1e308", "host_s must be at least 0 and at most 1e+09 seconds, got 1e+308"),
         ("[[links]]\nmedium = 'air'", "duplex, half, shared"),
         ("host_s = -1.0", "host_s must be at least 0"),
         ("host_s = 'long'", "host_s"),
@@ -211,6 +218,26 @@ def test_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError) as error:
         read_cluster(path)
     assert said in str(error.value)
+
+
+def test_what_has_no_limit_may_say_so() -> None:
+    assert Link(bandwidth=math.inf).seconds(8.0) == 0 and Cluster(memory_bytes=math.inf).limits(1) == [math.inf]
+
+
+@pytest.mark.parametrize("between", [(0, 4), (-1, 0)])
+def test_a_link_between_workers_that_are_not_there(between: tuple[int, ...]) -> None:
+    space = SpaceLoad(blocks=8, candidates=2, workers=4, micro_batches=1, subnets_wanted=1)
+    cluster = Cluster(links=(Link(), Link(between=between)))
+    with pytest.raises(UserError, match=r"link 2 of the cluster: between = .* the 4 workers are 0 to 3"):
+        SpaceRun(space=space, cluster=cluster)
+
+
+def test_what_is_swapped_needs_a_link_to_the_host() -> None:
+    space = SpaceLoad(blocks=8, candidates=2, workers=4, micro_batches=1, subnets_wanted=1, swap_bytes=1.0)
+    with pytest.raises(UserError, match=r"--swap-bytes 1 .* \[swap\] in a --cluster"):
+        SpaceRun(space=space, cluster=Cluster())
+    with pytest.raises(UserError, match=r"--swap-bytes: 8 bytes take 8e\+20 seconds"):
+        SpaceRun(space=space, cluster=Cluster(swap=Link(bandwidth=1e-20)))
 
 
 def test_memory_of_another_number_of_workers() -> None:

@@ -38,6 +38,29 @@ from sennit.strict import convert_strictly
 
 Medium = Literal["duplex", "half", "shared"]
 
+LONGEST_S = 1e9
+"""Seconds of one message or start, thirty years: sums of them stay finite."""
+
+
+def refuse_long(name: str, seconds: float) -> None:
+    """Times are at least 0, and finite.
+
+    Raises:
+        RecipeError: others; `name` is what was typed.
+    """
+    if not 0 <= seconds <= LONGEST_S:
+        raise RecipeError(f"{name} must be at least 0 and at most {LONGEST_S:g} seconds, got {seconds:g}")
+
+
+def refuse_nothing(name: str, size: float) -> None:
+    """Bandwidths and memories are above 0; infinite ones have no limit.
+
+    Raises:
+        RecipeError: others; `name` is what was typed.
+    """
+    if not size > 0:
+        raise RecipeError(f"{name} must be above 0 (inf: no limit), got {size:g}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
@@ -56,11 +79,8 @@ class Link:
     between: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.bandwidth > 0 or not self.latency >= 0:
-            raise RecipeError(
-                f"a link needs a bandwidth above 0 and a latency of at least 0; got {self.bandwidth:g} bytes/s and "
-                f"{self.latency:g} s"
-            )
+        refuse_nothing("bandwidth", self.bandwidth)
+        refuse_long("latency", self.latency)
 
     def holds(self, a: int, b: int) -> bool:
         return not self.between or (a in self.between and b in self.between)
@@ -87,12 +107,10 @@ class Cluster:
     host_s: float = 0.0
 
     def __post_init__(self) -> None:
+        refuse_long("host_s", self.host_s)
         given = () if self.memory_bytes is None else self.memory_bytes
-        limits = given if isinstance(given, tuple) else (given,)
-        if not self.host_s >= 0 or any(not limit > 0 for limit in limits):
-            raise RecipeError(
-                f"host_s must be at least 0 and memory_bytes above 0; got {self.host_s:g} and {self.memory_bytes}"
-            )
+        for limit in given if isinstance(given, tuple) else (given,):
+            refuse_nothing("memory_bytes", limit)
 
     def link(self, a: int, b: int) -> int:
         """Index of the link over which worker a reaches worker b.
@@ -110,6 +128,20 @@ class Cluster:
         if a == b or not self.links:
             return 0.0
         return self.links[self.link(a, b)].seconds(size)
+
+    def refuse_others(self, workers: int) -> None:
+        """All workers that it names must be there.
+
+        Raises:
+            UserError: a link between others, or memory of another number of workers.
+        """
+        for i, link in enumerate(self.links):
+            if others := [worker for worker in link.between if not 0 <= worker < workers]:
+                raise UserError(
+                    f"link {i + 1} of the cluster: between = {list(link.between)} names worker {others[0]}; the "
+                    f"{workers} workers are 0 to {workers - 1}. Take it out, or raise --workers"
+                )
+        self.limits(workers)
 
     @cached_property
     def unlimited(self) -> bool:
