@@ -83,14 +83,36 @@ def test_the_best_number_in_flight(call: Callable) -> None:
     assert call(*words).json == best
 
 
+def test_a_candidate_costs_no_memory_and_a_bulk_may_be_longer_than_the_stream(call: Callable) -> None:
+    many = call("simulate", *"--space 48x1000000000 --subnets 4 --json".split()).json
+    assert many["tasks"] == 4 * 48 * 2 and "--sampler fair" not in {lever["change"] for lever in many["levers"]}
+    words = "simulate --space cv.c3 --workers 4 --subnets 8 --schedule gpipe --in-flight 8 --no-levers --json --sync"
+    assert call(*words.split(), "bulk:99999999").json["bubble"] == call(*words.split(), "bulk:8").json["bubble"]
+
+
+def test_numbers_without_a_limit(call: Callable) -> None:
+    words = "simulate --space cv.c3 --subnets 8 --no-levers --json".split()
+    free = call(*words).json
+    assert call(*words, "--bandwidth", "inf", "--out-bytes", "1").json["makespan"] == free["makespan"]
+    assert call(*words, "--memory", "inf", "--held-bytes", "1").json["makespan"] == free["makespan"]
+    assert call(*words, "--latency", "1e9").json["makespan"] > 1e9
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("--space nlp.c9", "none of nlp.c0"),
         ("--space 0x4", "such as 64x24"),
         ("--space cv.c3 --workers 8 --chunks 5", "at most 4 chunks"),
-        ("--space cv.c3 --workers 0", "workers must be at least 1"),
-        ("--space cv.c3 --in-flight -1", "--in-flight must be at least 1"),
+        ("--space cv.c3 --workers 0", "--workers must be at least 1"),
+        ("--space cv.c3 --workers 33", "at most 32 workers"),
+        ("--space cv.c3 --workers 17 --schedule zbv", "at most 16 workers"),
+        ("--space cv.c3 -M 0", "-M must be at least 1, got 0"),
+        ("--space cv.c3 --subnets 0", "--subnets must be at least 1, got 0"),
+        ("--space cv.c3 --in-flight -1", "--in-flight must be a number of at least 1, or best; got '-1'"),
+        ("--space cv.c3 --in-flight many", "--in-flight must be a number of at least 1, or best; got 'many'"),
+        ("--space cv.c3 --sizes ,", "--sizes must be numbers of at least 1 with commas between, such as 4,3,2,1; got"),
+        ("--space cv.c3 --release None", "--release must be layer or stage, got 'None'"),
         ("--space cv.c3 --schedule best", "there are csp, naspipe, gpipe"),
         ("--space cv.c3 --schedule tap --sync csp", "tap runs under asp, not under --sync csp"),
         ("--space cv.c3 --schedule 1f1b --split", "take zero-bubble"),
@@ -106,7 +128,23 @@ def test_the_best_number_in_flight(call: Callable) -> None:
         ("--space cv.c3 --workers 2 --schedule 1f1b --warmup 1,x", "--warmup must be"),
         ("--space cv.c3 --sync bulk:0", "bulk:K with K >= 1"),
         ("--space cv.c3 --held-bytes 9 --memory 1", "give it more memory"),
-        ("--space cv.c3 --latency -1", "latency of at least 0"),
+        ("--space cv.c3 --latency -1", "--latency must be at least 0 and at most 1e+09 seconds, got -1"),
+        ("--space cv.c3 --latency inf", "--latency must be at least 0 and at most 1e+09 seconds, got inf"),
+        ("--space cv.c3 --latency 1e308", "--latency must be at least 0 and at most 1e+09 seconds, got 1e+308"),
+        ("--space cv.c3 --bandwidth nan", "--bandwidth must be above 0 (inf: no limit), got nan"),
+        ("--space cv.c3 --bandwidth 0", "--bandwidth must be above 0"),
+        ("--space cv.c3 --bandwidth 1e-320 --out-bytes 1", "--out-bytes: 1 bytes take inf seconds"),
+        ("--space cv.c3 --memory nan", "--memory must be above 0 (inf: no limit), got nan"),
+        ("--space cv.c3 --out-bytes nan", "--out-bytes must be at least 0 and at most 1e+18, got nan"),
+        ("--space cv.c3 --held-bytes inf", "--held-bytes must be at least 0 and at most 1e+18, got inf"),
+        ("--space cv.c3 --swap-bytes nan", "--swap-bytes must be at least 0 and at most 1e+18, got nan"),
+        ("--space cv.c3 --swap-bytes 1", "describe it as [swap] in a --cluster"),
+        ("--space 1000000000x1 --workers 1", "blocks of --space must be at most 100,000"),
+        ("--space 99999999999999999999999x2", "blocks of --space must be at most 100,000"),
+        ("--space 8x99999999999999999999999", "candidates of --space must be at most 1,000,000,000"),
+        ("--space 48x1000000000 --sampler fair", "Use --sampler uniform"),
+        ("--space cv.c3 --schedule zbv --sync bulk:99999999", "Use a bulk of at most 100000 subnets (bulk:K)"),
+        ("--space cv.c3 --schedule gpipe --sync bulk:99999999", "99,999,999 subnets (bulks of 99,999,999)"),
         ("--space cv.c3 --shared delayed:1", "K >= 2"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from rich.table import Table
 from tyro.conf import arg
@@ -16,6 +16,7 @@ from sennit.errors import UserError
 from sennit.trace.span import Span
 
 if TYPE_CHECKING:
+    from sennit.schedule.policy import Release
     from sennit.simulate.cluster import Cluster
 
 HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
@@ -48,10 +49,10 @@ class Simulate:
     """Micro-batches of a subnet's batch."""
     split: Annotated[bool, arg(help_behavior_hint="")] = False
     """Backward in two parts: input gradients at once, weight gradients when there is time."""
-    release: Annotated[Literal["layer", "stage"] | None, arg(help_behavior_hint="(default: the schedule's)")] = None
+    release: Annotated[str, arg(metavar="layer|stage", help_behavior_hint="(default: the schedule's)")] = ""
     """When a new version is there: with the layer's own gradients, or with the whole stage's."""
     chunks: Annotated[int, arg(metavar="V")] = 1
-    """Stretches of the network per worker, in turn."""
+    """Stretches of the network per worker, in turn. With 1, interleaved is 1f1b."""
     sizes: Annotated[str, arg(metavar="N,N,...", help_behavior_hint="(default: even)")] = ""
     """Layers of each stretch, in program order."""
     joined: Annotated[int, arg(metavar="N")] = 1
@@ -68,11 +69,11 @@ class Simulate:
     """Of the draws."""
     cluster: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """TOML: links, memory, swaps, host time. A second is the forward of a whole batch through one worker's layers."""
-    bandwidth: Annotated[float, arg(metavar="BYTES/S", help_behavior_hint="(default: no limit)")] = 0.0
+    bandwidth: Annotated[float, arg(metavar="BYTES/S", help_behavior_hint="(default: no limit)")] = math.inf
     """Instead of --cluster: the same duplex link between all workers."""
     latency: Annotated[float, arg(metavar="S")] = 0.0
     """Of that link."""
-    memory: Annotated[float, arg(metavar="BYTES", help_behavior_hint="(default: no limit)")] = 0.0
+    memory: Annotated[float, arg(metavar="BYTES", help_behavior_hint="(default: no limit)")] = math.inf
     """Instead of --cluster: of each worker, for activations."""
     out_bytes: Annotated[float, arg(metavar="BYTES")] = 0.0
     """Of the output of one layer for a whole batch."""
@@ -111,7 +112,7 @@ class Simulate:
             sizes=_numbers("--sizes", self.sizes),
             joined=self.joined,
             seed=self.seed,
-            release=self.release or policy(self.schedule).release,
+            release=_release(self.release) or policy(self.schedule).release,
             out_bytes=self.out_bytes,
             held_bytes=self.held_bytes,
             swap_bytes=self.swap_bytes,
@@ -120,7 +121,7 @@ class Simulate:
             space=space,
             schedule=self.schedule,
             sync=self.sync,
-            in_flight=0 if self.in_flight in ("", "best") else _number("--in-flight", self.in_flight),
+            in_flight=0 if self.in_flight in ("", "best") else _in_flight(self.in_flight),
             split=self.split,
             shared=Shared("strict") if self.shared == "none" else Shared.parse(self.shared),
             cluster=self.described_cluster(),
@@ -156,17 +157,20 @@ class Simulate:
         Raises:
             UserError: a file and single options.
         """
-        from sennit.simulate.cluster import Cluster, Link, read_cluster
+        from sennit.simulate.cluster import Cluster, Link, read_cluster, refuse_long, refuse_nothing
 
-        given = self.bandwidth or self.latency or self.memory
+        refuse_nothing("--bandwidth", self.bandwidth)
+        refuse_long("--latency", self.latency)
+        refuse_nothing("--memory", self.memory)
+        given = self.bandwidth < math.inf or self.latency or self.memory < math.inf
         if self.cluster is not None:
             if given:
                 raise UserError("--cluster describes links and memory; leave out --bandwidth, --latency and --memory")
             return read_cluster(self.cluster)
         if not given and not self.held_bytes:
             return None
-        link = Link(bandwidth=self.bandwidth or math.inf, latency=self.latency)
-        return Cluster(links=(link,), memory_bytes=self.memory or None)
+        link = Link(bandwidth=self.bandwidth, latency=self.latency)
+        return Cluster(links=(link,), memory_bytes=self.memory if self.memory < math.inf else None)
 
 
 def _named(found: dict[str, Any]) -> str:
@@ -190,17 +194,39 @@ def _levers(found: dict[str, Any]) -> list[Table | str]:
     return [*shown, f"no gain from {', '.join(others)}"] if others else shown
 
 
-def _number(option: str, text: str) -> int:
-    """A number of at least 1.
+DIGITS = 18
+"""Of the longest number that is read."""
+
+
+def _number(text: str) -> int | None:
+    """A number of at least 1; None for anything else."""
+    text = text.strip()
+    return (int(text) or None) if text.isdecimal() and len(text) <= DIGITS else None
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    """Numbers with commas between; none for an empty text.
 
     Raises:
         UserError: anything else.
     """
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise UserError(f"{option} must be at least 1, got {text}")
-    return int(text)
+    if not text:
+        return ()
+    found = [_number(part) for part in text.split(",")]
+    numbers = tuple(number for number in found if number is not None)
+    if len(numbers) < len(found):
+        raise UserError(f"{option} must be numbers of at least 1 with commas between, such as 4,3,2,1; got {text!r}")
+    return numbers
 
 
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    """Numbers with commas between; none for an empty text."""
-    return tuple(_number(option, part) for part in text.split(",")) if text else ()
+def _in_flight(text: str) -> int:
+    number = _number(text)
+    if number is None:
+        raise UserError(f"--in-flight must be a number of at least 1, or best; got {text!r}")
+    return number
+
+
+def _release(text: str) -> Release | None:
+    if text not in ("", "layer", "stage"):
+        raise UserError(f"--release must be layer or stage, got {text!r}")
+    return cast("Release", text) if text else None

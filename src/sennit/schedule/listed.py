@@ -14,9 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from sennit.errors import UserError
 from sennit.schedule.action import Action
 from sennit.schedule.order import Task
 from sennit.schedule.setting import Setting
+
+LONGEST = 100_000
+"""Micro-batches of a round: each worker holds an action or more for every one."""
 
 
 class ListOrder:
@@ -87,10 +91,20 @@ def listed(actions: Callable[[int, Setting, int], Sequence[Action]]) -> Callable
 
     Args:
         actions: worker, setting and micro-batches of a whole round to the actions.
+
+    The order raises UserError if a round is so long that its list would fill the memory.
     """
 
     def order(worker: int, setting: Setting) -> ListOrder:
-        held = actions(worker, setting, setting.round * setting.micro_batches)
+        number = setting.round * setting.micro_batches
+        if number > LONGEST:
+            fit = LONGEST // setting.micro_batches
+            fewer = f"a bulk of at most {fit} subnets (bulk:K), --in-flight {fit} or less, or " if fit else ""
+            raise UserError(
+                f"a fixed order lists every task of a round: {setting.round:,} subnets (bulks of {setting.bulk:,}) x "
+                f"{setting.micro_batches:,} micro-batches, more than {LONGEST:,}. Use {fewer}fewer micro-batches"
+            )
+        held = actions(worker, setting, number)
         return ListOrder(held, setting.micro_batches, setting.bulk, setting.end, setting.in_flight, setting.start)
 
     return order

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 from sennit.errors import UserError
@@ -32,6 +33,24 @@ SIZES: dict[str, tuple[int, int]] = {
 """Name to choice blocks and candidates per block (NASPipe, Table 1)."""
 
 
+MOST_BLOCKS = 100_000
+MOST_CANDIDATES = 10**9
+"""Of a space: it would take for ever."""
+
+MOST_ORDERED = 10**7
+"""Candidates in all blocks together whose order a fair sampler can hold."""
+
+MOST_BYTES = 1e18
+"""Of a layer, an exabyte: products with times stay finite."""
+
+OPTIONS: dict[str, str] = {
+    "blocks": "blocks of --space", "candidates": "candidates of --space", "workers": "--workers", "micro_batches": "-M",
+    "subnets_wanted": "--subnets", "chunks": "--chunks", "joined": "--joined", "out_bytes": "--out-bytes",
+    "held_bytes": "--held-bytes", "swap_bytes": "--swap-bytes",
+}  # fmt: skip
+"""Attribute to what is typed for it."""
+
+
 def space_size(name: str) -> tuple[int, int]:
     """Blocks and candidates per block of a space by its name, or of `64x24`.
 
@@ -41,9 +60,10 @@ def space_size(name: str) -> tuple[int, int]:
     if name in SIZES:
         return SIZES[name]
     blocks, _, candidates = name.partition("x")
-    if blocks.isdecimal() and candidates.isdecimal() and int(blocks) and int(candidates):
-        return int(blocks), int(candidates)
-    raise UserError(f"--space {name!r} is none of {', '.join(SIZES)}, nor blocks x candidates such as 64x24")
+    sizes = [int(size[:30]) if size.isdecimal() else 0 for size in (blocks, candidates)]  # no more digits matter
+    if not all(sizes):
+        raise UserError(f"--space {name!r:.80} is none of {', '.join(SIZES)}, nor blocks x candidates such as 64x24")
+    return sizes[0], sizes[1]
 
 
 def even_sizes(blocks: int, workers: int, chunks: int) -> tuple[int, ...]:
@@ -109,24 +129,43 @@ class SpaceLoad:
     def __post_init__(self) -> None:
         for name in ("blocks", "candidates", "workers", "micro_batches", "subnets_wanted", "chunks", "joined"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise UserError(f"{OPTIONS[name]} must be at least 1, got {getattr(self, name)}")
+        for name, most in (("blocks", MOST_BLOCKS), ("candidates", MOST_CANDIDATES)):
+            if getattr(self, name) > most:
+                raise UserError(f"{OPTIONS[name]} must be at most {most:,}, got {getattr(self, name):,}")
         for name in ("out_bytes", "held_bytes", "swap_bytes"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must be at least 0, got {getattr(self, name):g}")
+            if not 0 <= getattr(self, name) <= MOST_BYTES:
+                raise UserError(
+                    f"{OPTIONS[name]} must be at least 0 and at most {MOST_BYTES:g}, got {getattr(self, name):g}"
+                )
         if not self.sizes and self.workers * self.chunks > self.blocks:
+            fewer = [
+                f"at most {fit} {what}{'s' * (fit > 1)}"
+                for what, fit in (("chunk", self.blocks // self.workers), ("worker", self.blocks // self.chunks))
+                if fit
+            ]
             raise UserError(
                 f"{self.workers} workers x {self.chunks} chunks need as many layers, the space has {self.blocks}; use "
-                f"at most {max(1, self.blocks // self.workers)} chunks"
+                f"{' or '.join(fewer) or f'at most {self.blocks} workers with 1 chunk'}"
             )
         if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != self.blocks):
-            raise UserError(f"sizes {self.sizes} sum to {sum(self.sizes)}, the space has {self.blocks} layers")
+            raise UserError(f"--sizes {self.sizes} sum to {sum(self.sizes)}, the space has {self.blocks} layers")
+        if self.sampler == "fair" and not self.can_be_fair:
+            raise UserError(
+                f"--sampler fair keeps an order of all candidates, {self.blocks} x {self.candidates} here; at most "
+                f"{MOST_ORDERED:,} in all. Use --sampler uniform, or a smaller --space"
+            )
+
+    @property
+    def can_be_fair(self) -> bool:
+        """Whether the orders of all blocks' candidates can be held."""
+        return self.blocks * self.candidates <= MOST_ORDERED
 
     @cached_property
     def stages(self) -> list[list[int]]:
         """Layers of each stage."""
         sizes = self.sizes or even_sizes(self.blocks, self.workers, self.chunks)
-        ends = [sum(sizes[: s + 1]) for s in range(len(sizes))]
-        return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+        return [list(range(end - size, end)) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
     @cached_property
     def runs(self) -> list[tuple[int, list[int]]]:
@@ -139,13 +178,12 @@ class SpaceLoad:
 
     def subnets(self) -> Iterator[Sequence[Piece]]:
         unit = self.workers / self.blocks / self.micro_batches
-        names = [[f"{layer}.{c}" for c in range(self.candidates)] for layer in range(self.blocks)]
         costs = [Cost(n * unit, 2 * n * unit, n * unit, n * unit) for n in (len(layers) for _, layers in self.runs)]
         out, held = self.out_bytes / self.micro_batches, self.held_bytes / self.micro_batches
         for y, drawn in enumerate(self.draws()):
             yield [
                 Piece(
-                    self._worker(y, 0, stage), tuple([names[layer][drawn[layer]] for layer in layers]), cost, out,
+                    self._worker(y, 0, stage), tuple([f"{layer}.{drawn[layer]}" for layer in layers]), cost, out,
                     held * len(layers), self.swap_bytes * len(layers),
                     tuple(self._worker(y, j, stage) for j in range(self.micro_batches)) if self.spread else (),
                 )

@@ -13,7 +13,7 @@ from sennit.schedule.order import Order
 from sennit.schedule.policy import Policy, policy
 from sennit.schedule.setting import Setting
 from sennit.simulate.bounds import Bounds, bounds
-from sennit.simulate.cluster import Cluster
+from sennit.simulate.cluster import LONGEST_S, Cluster, Link
 from sennit.simulate.engine import Simulation
 from sennit.simulate.outcome import Outcome, Watch
 from sennit.simulate.space_load import SpaceLoad
@@ -86,7 +86,27 @@ class SpaceRun:
             raise UserError(f"--schedule {self.schedule} has no warm-up to set; 1f1b and pipedream have")
         stages = len(self.space.sizes) or held.stages(self.setting)
         if stages != held.stages(self.setting):
-            raise UserError(f"{stages} sizes do not fit {held.stages(self.setting)} stages")
+            raise UserError(f"--sizes: {stages} sizes do not fit {held.stages(self.setting)} stages")
+        if self.cluster is not None:
+            self.cluster.refuse_others(self.space.workers)
+        self._refuse_slow()
+
+    def _refuse_slow(self) -> None:
+        """What is moved must arrive some day.
+
+        Raises:
+            UserError: it takes too long, or there is no way for it.
+        """
+        space, cluster = self.space, self.cluster or Cluster()
+        if space.swap_bytes and cluster.swap is None:
+            raise UserError(
+                f"--swap-bytes {space.swap_bytes:g} are fetched over the link to the host; describe it as [swap] in a "
+                "--cluster, or leave out --swap-bytes"
+            )
+        for link in cluster.links:
+            _refuse_slow_bytes("--out-bytes", space.out_bytes, link)
+        if cluster.swap is not None:
+            _refuse_slow_bytes("--swap-bytes", space.swap_bytes * space.blocks, cluster.swap)
 
     @cached_property
     def policy(self) -> Policy:
@@ -149,7 +169,7 @@ class SpaceRun:
             yield "--split", replace(self, split=True)
         if space.release == "stage" and "layer" in held.releases:
             yield "--release layer", replace(self, space=replace(space, release="layer"))
-        if space.sampler == "uniform" and self.rule.kind == "csp":
+        if space.sampler == "uniform" and space.can_be_fair and self.rule.kind == "csp":
             yield "--sampler fair", replace(self, space=replace(space, sampler="fair"))
         if space.pinned and self.shared.kind == "strict" and self.rule.kind == "csp":
             yield "--shared delayed:2", replace(self, shared=Shared("delayed", 2))
@@ -214,3 +234,11 @@ class SpaceRun:
             "subnets": outcome.subnets,
             "levers": self.tried_levers() if with_levers else [],
         }  # fmt: skip
+
+
+def _refuse_slow_bytes(option: str, size: float, link: Link) -> None:
+    if not size / link.bandwidth <= LONGEST_S:
+        raise UserError(
+            f"{option}: {size:g} bytes take {size / link.bandwidth:g} seconds at a bandwidth of {link.bandwidth:g}; at "
+            f"most {LONGEST_S:g}. Give fewer bytes, or more bandwidth"
+        )
