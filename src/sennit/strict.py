@@ -1,4 +1,8 @@
-"""Typed dataclasses from files, strictly: an unknown key, a missing one or a wrong type is named with its place."""
+"""Typed dataclasses from files, strictly: an unknown key, a missing one or a wrong type is named with its place.
+
+What people write must have no unknown keys (`convert_strictly`); what sennit wrote may have more than is asked for
+(`check_known`).
+"""
 
 from __future__ import annotations
 
@@ -38,15 +42,29 @@ def convert_strictly(cls: type[T], plain: Mapping[str, Any], where: str, renamed
     try:
         return msgspec.convert(plain, cls, strict=True)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        key = place.rstrip("`").lstrip(".")
-        message = _in_words(message, cls, key)
-        if not key:
-            raise RecipeError(f"{where}: {message}") from error
-        shown = key_of.get(key, key)
-        raise RecipeError(f"{where}: {shown} = {_value_at(plain, key)!r}: {message}") from error
+        raise RecipeError(f"{where}: {_said(error, cls, plain, key_of)}") from error
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error
+
+
+def check_known(cls: type, plain: Mapping[str, Any]) -> None:
+    """The keys of `plain` that `cls` has are there, with values of its types; others are left alone.
+
+    Raises:
+        ValueError: they are not; names the key, the value and what is legal.
+    """
+    try:
+        msgspec.convert(plain, cls, strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(_said(error, cls, plain, {})) from error
+
+
+def _said(error: msgspec.ValidationError, cls: Any, plain: Mapping[str, Any], key_of: Mapping[str, str]) -> str:
+    """What msgspec has found, with the key's path in the file and its value."""
+    message, _, place = str(error).partition(" - at `$")
+    key = place.rstrip("`").lstrip(".")
+    message = _in_words(message, cls, key)
+    return f"{key_of.get(key, key)} = {_value_at(plain, key)!r:.80}: {message}" if key else message
 
 
 _WORDS = {

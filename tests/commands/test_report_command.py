@@ -100,6 +100,90 @@ def test_a_plain_run_has_a_page_without_a_timeline(call: Callable, workplace: Pa
     assert placement_of(Path("plain/report.html"))["schedule"] == "none: the plain loop"
 
 
+def changed(path: Path, where: str, value: Any) -> None:
+    """Put a value at `a.b` of a JSON file; None takes it away."""
+    held = part = json.loads(path.read_text())
+    *tables, key = where.split(".")
+    for table in tables:
+        part = part[table]
+    if value is None:
+        del part[key]
+    else:
+        part[key] = value
+    path.write_text(json.dumps(held))
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "value", "said"),
+    [
+        ("run", "fingerprint.python", None, "the table lacks `python`"),
+        ("run", "placement.workers", "two", "placement.workers = 'two': Expected a whole number, got a string"),
+        ("run", "placement.workers", 0, "placement.workers = 0: Expected a whole number >= 1"),
+        ("run", "comparable", "perhaps", "comparable = 'perhaps': Expected true or false, got a string"),
+        ("result", "subnets_per_s", "x", "subnets_per_s = 'x': Expected a number or nothing, got a string; remove it"),
+        ("result", "prospect", {"subnets": 1}, "the table lacks `bubble`; remove it"),
+        ("result", "prospect", [1], "Expected a table or nothing, got a list; remove it"),
+        ("result", "steps", 41, "losses.jsonl has 40 subnets, result.json tells of 41; put back"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(
+    call: Callable, run: Path, name: str, where: str, value: Any, said: str
+) -> None:
+    changed(run / f"{name}.json", where, value)
+    done = call("report", run)
+    assert done.exit == 2 and said in done.err
+    assert where == "steps" or f"{run / name}.json is damaged" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"loss": "x", "seq_id": 40, "arch": {}}', "loss = 'x': Expected a number or nothing, got a string"),
+        ('{"loss": 1e999, "seq_id": 40, "arch": {}}', "loss = inf: Expected a number <="),
+        ('{"loss": NaN, "seq_id": 40, "arch": {}}', "NaN is no number of JSON"),
+        ('{"loss": 1.0}', "the table lacks `seq_id`"),
+        ('{"loss": 1.0, "seq_id": 39, "arch": {}}', "is of subnet 39, expected is 40"),
+        ('{"evaluation": {"mean": 1.0}, "seq_id": 39}', "the table lacks `metric`"),
+        ("[1]", "neither a loss nor an evaluation: [1]"),
+        ("zzz", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_damaged_line_of_the_losses_is_named(call: Callable, run: Path, line: str, said: str) -> None:
+    with (run / "losses.jsonl").open("a") as file:
+        file.write(line + "\n")
+    done = call("report", run)
+    assert done.exit == 2 and f"{run / 'losses.jsonl'}, line 43" in done.err and said in done.err
+
+
+def test_a_run_without_its_losses(call: Callable, run: Path) -> None:
+    (run / "losses.jsonl").unlink()
+    done = call("report", run)
+    assert done.exit == 2 and "losses.jsonl has 0 subnets, result.json tells of 40" in done.err
+    (run / "result.json").unlink()
+    assert "ended early; go on with --resume: 0 of 40 subnets" in call("report", run).out
+
+
+def test_a_damaged_trace_is_named_and_the_rest_is_shown_without_it(call: Callable, run: Path) -> None:
+    log = run / "trace.jsonl"
+    last = log.read_bytes().splitlines(keepends=True)[-1]
+    with log.open("ab") as file:
+        file.write(last)
+    for target in (run, log):
+        done = call("report", target)
+        assert done.exit == 2 and f"{log} is damaged: " in done.err and "move it away" in done.err
+    log.unlink()
+    assert "40 of 40 subnets" in call("report", run).out
+
+
+def test_a_damaged_log_of_a_search_is_named(call: Callable, run: Path) -> None:
+    folder = run / "search" / "1"
+    folder.mkdir(parents=True)
+    (folder / "search.jsonl").write_text('{"search": {"objective": {"name": "loss", "mode": "min"}}}\n{"number": 0}\n')
+    done = call("report", run)
+    assert done.exit == 2 and f"{folder / 'search.jsonl'}, line 2 is damaged: the table lacks `arch`" in done.err
+
+
 def test_what_is_no_trace_is_refused(call: Callable, workplace: Path) -> None:
     done = call("report", "r.toml")
     assert done.exit == 2 and "no line of facts, so it is no trace" in done.err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sennit.errors import UserError
-from sennit.trace.events import Counted, device_times, name_of, read_call
+from sennit.trace.events import Counted, Trace, device_times, name_of, read_call, refuse_impossible
 from sennit.trace.span import Span
 from sennit.trace.span_log import FLUSH_LINES, SpanLog
 
@@ -79,10 +79,22 @@ def test_several_processes_append_whole_lines(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("line", ["not json", '{"worker":0}', '{"counter":1}', '{"facts":3}'])
+BAD_FACTS = ({"workers": "x"}, {"workers": [1]}, {"workers": -5}, {"workers": 1 << 17}, {"began": 1e300}, {"unit": {}})
+BAD_SPANS = (
+    {"worker": -1}, {"worker": 3_000_000_000}, {"kind": "X"}, {"cause": "whim"}, {"seq_id": 1 << 31}, {"end": -1.0},
+    {"end": 1e300}, {"left": -1e300}, {"ready": "now"},
+)  # fmt: skip
+BAD = [
+    "not json", '{"worker":0}', '{"counter":1}', '{"facts":3}', '{"counter":"b","worker":-3,"time":0.0,"value":1.0}',
+    *(json.dumps({"facts": facts}, separators=(",", ":")) for facts in BAD_FACTS),
+    *(json.dumps({**FIRST._asdict(), **changes}) for changes in BAD_SPANS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", BAD)
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "t").write_text('{"facts":{}}\n' + line + "\n")
-    with pytest.raises(UserError, match=r"line 2 is none of a trace"):
+    with pytest.raises(UserError, match=r"line 2 is none of a trace: .*; put it back"):
         read_call(tmp_path / "t")
 
 
@@ -92,6 +104,29 @@ def test_what_is_no_trace_is_named(tmp_path: Path) -> None:
     (tmp_path / "t").write_text(json.dumps(FIRST._asdict()) + "\n")
     with pytest.raises(UserError, match=r"no line of facts"):
         read_call(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        ([FIRST, FIRST], "0F0.0 runs twice"),
+        ([FIRST, FIRST._replace(worker=1)], "0F0.0 runs twice"),
+        ([FIRST, FIRST._replace(seq_id=1, start=0.5)], r"worker 0, 0F1.0 starts at 0.5, before 0F0.0 ends at 1;"),
+        ([FIRST, FIRST._replace(seq_id=1, start=0.2, end=0.4)], r"0F1.0 starts at 0.2, before 0F0.0 ends at 1;"),
+    ],
+)
+def test_what_no_worker_can_have_done_is_refused(spans: list[Span], said: str) -> None:
+    with pytest.raises(UserError, match=f"t.jsonl is damaged: .*{said}"):
+        refuse_impossible(Path("t.jsonl"), Trace({}, spans))
+
+
+def test_what_workers_do() -> None:
+    """One task after the other, tasks that take no time, the same step twice; a GPU's times may overlap by rounding."""
+    nothing = FIRST._replace(seq_id=1, start=1.0)
+    step = FIRST._replace(kind="U", micro_batch=-1, run=-1, start=3.0, end=3.5)
+    spans = [FIRST, nothing._replace(seq_id=2, end=2.0), nothing, step, step._replace(start=3.5, end=4.0)]
+    refuse_impossible(Path("t"), Trace({"device": "cpu"}, [*spans, SECOND]))
+    refuse_impossible(Path("t"), Trace({"device": "cuda"}, [FIRST, nothing._replace(start=0.9999, end=2.0)]))
 
 
 def test_nothing_leaves_a_gpu_before_it_is_made() -> None:

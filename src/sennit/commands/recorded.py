@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,16 +38,17 @@ class Recorded:
         Raises:
             UserError: it is none, or one of its files is damaged.
         """
+        from sennit.commands.recorded_files import ResultFile, RunFile, damaged, loss_lines
         from sennit.runtime.runfolder import RunFolder
 
         folder = RunFolder.open(path)
-        lines = list(_lines(folder.losses))
+        run, result = folder.read_run(), folder.read_result()
+        damaged(folder.path / "run.json", RunFile, run)
+        if result is not None:
+            damaged(folder.path / "result.json", ResultFile, result, "remove it to see the rest of the run")
+        lines, evaluations = loss_lines(folder.losses)
         return Recorded(
-            folder.path,
-            folder.read_run(),
-            folder.read_result(),
-            [line for line in lines if "loss" in line],
-            [{**line["evaluation"], "seq_id": line["seq_id"]} for line in lines if "evaluation" in line],
+            folder.path, run, result, lines, [{**line["evaluation"], "seq_id": line["seq_id"]} for line in evaluations]
         )
 
     def recipe(self) -> Recipe:
@@ -119,15 +119,3 @@ class Recorded:
             if here["loss"] != there["loss"]:
                 return f"the loss of subnet {here['seq_id']} is {here['loss']!r}, recorded is {there['loss']!r}"
         return None
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last newline is torn
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
-    return found

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from sennit.commands.arguments import Json
 from sennit.commands.output import Output, figure
 from sennit.commands.recorded import HASHES, Recorded
-from sennit.errors import UserError
+from sennit.errors import CheckpointError, UserError
 
 if TYPE_CHECKING:
     from sennit.trace.page_data import Content
@@ -65,11 +65,12 @@ class Report:
 
     def of_trace(self, out: Output) -> None:
         from sennit.commands.report_page import idle_words, trace_content
-        from sennit.trace.events import read_call
+        from sennit.trace.events import read_call, refuse_impossible
         from sennit.trace.idle import TICK, Idleness
         from sennit.trace.perfetto import MOST_SPANS
 
         trace = read_call(self.folder, MOST_SPANS)
+        refuse_impossible(self.folder, trace)
         idleness = Idleness.of(trace)
         content: dict[str, Any] = {
             "trace": str(self.folder), "tasks": len(trace.spans) + trace.left_out, "workers": trace.workers,
@@ -117,12 +118,17 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
 
     run, result, done = recorded.run, recorded.result or {}, len(recorded.lines)
     losses = [] if recorded.virtual else recorded.losses
-    placement = run["placement"]
+    placement, state = run["placement"], _state(recorded)
+    if result and done < result["steps"] and not state.startswith("running"):
+        raise UserError(
+            f"{recorded.path / 'losses.jsonl'} has {done} subnets, result.json tells of {result['steps']}; put back what "
+            "the run wrote, or remove result.json to see what is there"
+        )
     some = min(AVERAGED, len(losses))
     return {
         "run": str(recorded.path),
         "recipe": recorded.name,
-        "state": _state(recorded),
+        "state": state,
         "steps": done,
         "of": run["steps"],
         "engine": run["engine"],
@@ -166,6 +172,8 @@ def _searches(path: Path) -> list[dict[str, Any]]:
     for log in sorted((path / FOLDER).glob(f"*/{LOG}")):
         try:
             result, _ = read_search(log.parent)
+        except CheckpointError:
+            raise
         except UserError:
             continue  # a search that was killed before its first line was whole
         best = {"arch": result.best.arch, "metrics": result.best.metrics} if result.trials else None

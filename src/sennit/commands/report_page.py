@@ -12,7 +12,7 @@ from sennit.commands.output import figure
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.trace.access import read_accesses
 from sennit.trace.access_order import access_order
-from sennit.trace.events import Trace, read_call, trace_beside
+from sennit.trace.events import Trace, read_call, refuse_impossible, trace_beside
 from sennit.trace.html import write_page
 from sennit.trace.idle import Idleness
 from sennit.trace.page_data import Content, Facts, page_data
@@ -24,7 +24,9 @@ def trace_of(recorded: Recorded) -> Trace | None:
     path = trace_beside(recorded.path / "access.jsonl")
     if recorded.run["engine"] == "plain" or not path.is_file() or not path.stat().st_size:
         return None
-    return read_call(path, MOST_SPANS)
+    trace = read_call(path, MOST_SPANS)
+    refuse_impossible(path, trace)
+    return trace
 
 
 def run_content(

@@ -8,12 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sennit.errors import UserError
+from sennit.errors import CheckpointError, UserError
 from sennit.explore.history import History, Trial
 from sennit.explore.metrics import Mode, Objective
+from sennit.strict import check_known
 
 LOG = "search.jsonl"
 """Name of the log in a search folder."""
+
+
+@dataclass
+class _Identity:
+    objective: Objective
+
+
+@dataclass
+class _First:
+    """The first line of a log."""
+
+    search: _Identity
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,7 @@ def read_search(folder: str | Path) -> tuple[SearchResult, dict[str, Any]]:
 
     Raises:
         UserError: no search there.
+        CheckpointError: a line is none of a search; names it.
     """
     path = Path(folder) / LOG
     try:
@@ -65,6 +79,13 @@ def read_search(folder: str | Path) -> tuple[SearchResult, dict[str, Any]]:
         raise UserError(f"there is no search in {folder}: {error.strerror}") from error
     if not entries or "search" not in entries[0]:
         raise UserError(f"{path} does not begin as the log of a search does")
+    for number, entry in enumerate(entries, 1):
+        try:
+            check_known(_First if number == 1 else Trial, entry)
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}, line {number} is damaged: {error}; cut the file before it, or remove the folder"
+            ) from error
     identity = entries[0]["search"]
     trials = [Trial(e["number"], e["arch"], e["metrics"]) for e in entries[1:]]
     return SearchResult(trials, Objective(**identity["objective"]), "unknown", Path(folder)), identity
@@ -73,6 +94,7 @@ def read_search(folder: str | Path) -> tuple[SearchResult, dict[str, Any]]:
 def _whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
     for line in content.split(b"\n")[:-1]:
         try:
-            yield json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             return
+        yield entry if isinstance(entry, dict) else {}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sennit.errors import UserError
 from sennit.trace.span import Cause, Span
@@ -20,30 +22,62 @@ FACTS, COUNTER = b'{"facts"', b'{"counter"'
 """How lines begin that are no spans."""
 
 
+KNOB = "put it back as it was written, or move it away: a run is shown without its trace, too"
+
+MOST_WORKERS = 1 << 16
+"""Numbers that the page has room for."""
+
+Worker = Annotated[int, Meta(ge=0, lt=MOST_WORKERS)]
+Number = Annotated[int, Meta(ge=-1, lt=1 << 31)]
+Time = Annotated[float, Meta(ge=-1e15, le=1e15)]
+"""In the trace's unit; sums and nanoseconds of it stay finite."""
+
+
 class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A value of a counter, such as bytes in use, at a time. Written by worker `worker`."""
 
     counter: str
-    worker: int
-    time: float
+    worker: Worker
+    time: Time
     value: float
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """Fields as in `Span`."""
 
-    worker: int
-    kind: str
-    seq_id: int
-    micro_batch: int
-    run: int
-    start: float
-    end: float
-    ready: float = 0.0
-    left: float = 0.0
+    worker: Worker
+    kind: Literal["F", "B", "I", "W", "U"]
+    seq_id: Number
+    micro_batch: Number
+    run: Number
+    start: Time
+    end: Time
+    ready: Time = 0.0
+    left: Time = 0.0
     cause: Cause = "start"
     of: str = ""
     by: str = ""
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise ValueError(f"it ends at {self.end:g}, before it starts at {self.start:g}")
+
+
+class _Facts(msgspec.Struct):
+    """Those that are read; there may be any others."""
+
+    workers: Annotated[int, Meta(ge=0, le=MOST_WORKERS)] = 0
+    device: str = ""
+    unit: str = ""
+    began: Annotated[float, Meta(ge=0, le=2.5e11)] = 0.0
+    """Seconds since 1970; no calendar goes on beyond the year 9999."""
+    bubble_at_bound: float | None = None
+    binds: str = ""
+    schedule: str = ""
+
+
+class _Call(msgspec.Struct):
+    facts: _Facts
 
 
 @dataclass(frozen=True)
@@ -67,7 +101,7 @@ class Trace:
     @property
     def workers(self) -> int:
         """How many tracks there are; a worker may have run nothing."""
-        return max([int(self.facts.get("workers") or 0), *(span.worker + 1 for span in self.spans)])
+        return max([self.facts.get("workers", 0), *(span.worker + 1 for span in self.spans)])
 
 
 def trace_beside(log: Path) -> Path:
@@ -111,6 +145,7 @@ def read_call(path: Path, most: int | None = None) -> Trace:
         )
     decode = msgspec.json.Decoder(_Line).decode
     found = [Span(*msgspec.structs.astuple(_decoded(path, decode, line))) for line in spans]
+    _decoded(path, msgspec.json.Decoder(_Call).decode, facts)
     told: dict[str, Any] = _decoded(path, msgspec.json.Decoder(dict[str, dict[str, Any]]).decode, facts)["facts"]
     if told.get("device") == "cuda":
         found = device_times(found)
@@ -121,6 +156,32 @@ def read_call(path: Path, most: int | None = None) -> Trace:
         seen - len(found),
         max(calls, 1),
     )
+
+
+OVERLAP = 1e-6
+"""Seconds that tasks may overlap by rounding, where the host's clock took their times."""
+
+
+def refuse_impossible(path: Path, trace: Trace) -> None:
+    """A worker runs one task at a time, and each task once.
+
+    Raises:
+        UserError: two overlap, or one is there twice; names them.
+    """
+    seen: set[str] = set()
+    for span in trace.spans:
+        name = name_of(span)
+        if span.kind != "U" and name in seen:  # steps come whenever the last gradient does
+            raise UserError(f"{path} is damaged: {name} runs twice; {KNOB}")
+        seen.add(name)
+    if trace.facts.get("device") == "cuda":
+        return  # a device's times have seven digits, however long ago it began
+    for one, two in pairwise(sorted(trace.spans, key=lambda span: (span.worker, span.start, span.end))):
+        if one.worker == two.worker and two.start < one.end - OVERLAP * max(1.0, abs(one.end)):
+            raise UserError(
+                f"{path} is damaged: on worker {one.worker}, {name_of(two)} starts at {two.start:g}, before "
+                f"{name_of(one)} ends at {one.end:g}; {KNOB}"
+            )
 
 
 def device_times(spans: list[Span]) -> list[Span]:
@@ -147,4 +208,4 @@ def _decoded(path: Path, decode: Any, line: tuple[int, bytes]) -> Any:
         return decode(line[1])
     except msgspec.DecodeError as error:
         shown = line[1][:100].decode(errors="replace").rstrip()
-        raise UserError(f"{path}, line {line[0]} is none of a trace: {error}: {shown}") from error
+        raise UserError(f"{path}, line {line[0]} is none of a trace: {error}: {shown}; {KNOB}") from error

@@ -1,0 +1,147 @@
+"""What commands need of the files of a run, and `damaged`: what they say if it is not there.
+
+The files hold more (docs/files.md); other keys are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from sennit.errors import UserError
+from sennit.strict import check_known
+
+Count = Annotated[int, Meta(ge=0)]
+Loss = Annotated[float, Meta(ge=-3.5e38, le=3.5e38)]
+"""A float32 that is finite."""
+
+RESTORE = "put it back as the run wrote it"
+
+
+@dataclass
+class _Placement:
+    workers: Annotated[int, Meta(ge=1)]
+    device: str
+
+
+@dataclass
+class _Fingerprint:
+    python: str
+    torch: str
+    cpu: str
+    gpus: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class RunFile:
+    """`run.json`."""
+
+    recipe: dict[str, Any]
+    base: str
+    placement: _Placement
+    engine: str
+    fingerprint: _Fingerprint
+    steps: Count
+    recipe_name: str = "run"
+    comparable: bool = True
+
+
+@dataclass
+class _Prospect:
+    subnets: Count
+    bubble: float
+    bubble_at_bound: float
+    binds: str
+    levers: dict[str, float]
+
+
+@dataclass
+class ResultFile:
+    """`result.json`."""
+
+    steps: Count
+    weights_sha256: str | None = None
+    optimizer_sha256: str | None = None
+    losses_sha256: str | None = None
+    subnets_per_s: float | None = None
+    bubble: float | None = None
+    seconds: float | None = None
+    prospect: _Prospect | None = None
+
+
+@dataclass
+class SubnetLine:
+    """A line of `losses.jsonl`: a subnet. NaN is written as null."""
+
+    seq_id: Count
+    arch: dict[str, Any]
+    loss: Loss | None
+
+
+@dataclass
+class _Evaluation:
+    metric: str
+    mean: float | None
+    best: float | None
+
+
+@dataclass
+class EvaluationLine:
+    """A line of `losses.jsonl`: an evaluation."""
+
+    seq_id: Count
+    evaluation: _Evaluation
+
+
+def damaged(path: Path | str, cls: type, plain: Mapping[str, Any], knob: str = RESTORE) -> None:
+    """Refuse content that lacks what `cls` has.
+
+    Args:
+        path: the file, and the line.
+        knob: what to do about it.
+
+    Raises:
+        UserError: a key is missing, or has a value of another type.
+    """
+    try:
+        check_known(cls, plain)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}; {knob}") from error
+
+
+def loss_lines(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Lines of `losses.jsonl` about subnets, in order, and those about evaluations. What follows the last newline is
+    torn, and not returned. A file that is not there has none.
+
+    Raises:
+        UserError: a line is neither, or a subnet is missing or comes twice; names the line.
+    """
+    knob = f"{RESTORE}; what came after the last checkpoint goes with --resume"
+    subnets: list[dict[str, Any]] = []
+    evaluations: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.is_file() else (), 1):
+        where = f"{path}, line {number}"
+        try:
+            held = json.loads(line, parse_constant=_no_json)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where} is not JSON: {error}; {knob}") from error
+        if not isinstance(held, dict) or not {"loss", "evaluation"} & held.keys():
+            raise UserError(f"{where} is damaged: it has neither a loss nor an evaluation: {held!r:.80}; {knob}")
+        if "loss" not in held:
+            damaged(where, EvaluationLine, held, knob)
+            evaluations.append(held)
+            continue
+        damaged(where, SubnetLine, held, knob)
+        if held["seq_id"] != len(subnets):
+            raise UserError(f"{where} is of subnet {held['seq_id']}, expected is {len(subnets)}; {knob}")
+        subnets.append(held)
+    return subnets, evaluations
+
+
+def _no_json(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
