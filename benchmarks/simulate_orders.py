@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sennit.schedule.chains import Chains
+from sennit.schedule.chains import LATER, Chains
 from sennit.schedule.csp import CspOrder
 from sennit.schedule.order import Order
 from sennit.schedule.policy import policy
@@ -96,10 +96,11 @@ class LookAhead(Simulation):
         self.told.forget(self.lowest())
 
 
-def simulate(run: SpaceRun, *, earliest: bool = False, ahead: int = 0) -> float:
+def simulate(run: SpaceRun, *, earliest: bool = False, ahead: int = 0, later: float = LATER) -> float:
     """The bubble of causal order: longest chain first, unless earliest subnet first."""
     orders: list[Order] = []
     chains = Chains(run.space.micro_batches, run.space.workers)
+    chains.later = later
     kind = type("Ahead", (LookAhead,), {"ahead": ahead}) if ahead else Simulation
     simulation = kind(
         run.load, orders, run.make_sync(), run.setting.in_flight, split=run.halves, cluster=run.cluster,
@@ -150,6 +151,11 @@ def rows(case: Case, seed: int) -> Iterator[tuple[str, float]]:
             run = case.run(seed, chunks=chunks, release=release)
             yield f"{_chunks(chunks)} by {release}", simulate(run)
             yield f"{_chunks(chunks)} by {release}, with host time", simulate(replace(run, cluster=host))
+    for sampler in ("uniform", "fair"):
+        whole = case.run(seed, chunks=1, split=False, sampler=sampler)
+        yield f"1 chunk by layer, unsplit, {sampler} sampling, earliest subnet first", simulate(whole, earliest=True)
+        for later in (0.0, LATER, 1.0):
+            yield f"1 chunk by layer, unsplit, {sampler} sampling, due {later:g}", simulate(whole, later=later)
     yield "bound", case.run(seed).bounds().bubble
 
 

@@ -121,8 +121,8 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
     placement, state = run["placement"], _state(recorded)
     if result and done < result["steps"] and not state.startswith("running"):
         raise UserError(
-            f"{recorded.path / 'losses.jsonl'} has {done} subnets, result.json tells of {result['steps']}; put back what "
-            "the run wrote, or remove result.json to see what is there"
+            f"{recorded.path / 'losses.jsonl'} has {done} subnets, result.json tells of {result['steps']}; put back "
+            "what the run wrote, or remove result.json to see what is there"
         )
     some = min(AVERAGED, len(losses))
     return {

@@ -91,7 +91,8 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
         except UserError:
             continue
     best_first = dict(sorted(levers.items(), key=lambda item: item[1]))
-    return Prospect(steps, outcome.bubble, bound.bubble, bound.binds, best_first)
+    lowest = min(bound.bubble, outcome.bubble)  # they may be equal but for rounding
+    return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first)
 
 
 def _load(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:

@@ -76,7 +76,7 @@ class Chains:
 
     def __init__(self, micro_batches: int, workers: int) -> None:
         self.m, self.workers = micro_batches, workers
-        self.due = 0.0
+        self.later, self.due = LATER, 0.0
         self.held: dict[int, Chain] = {}
         self.changes = 0
         """How often chains have grown; orders sort again when it differs."""
@@ -86,7 +86,7 @@ class Chains:
         self.changes += 1
         kept = list(links)
         seconds = self.m * sum(link.forward + link.backward + link.weight for link in kept) / self.workers
-        self.due -= LATER * seconds
+        self.due -= self.later * seconds
         self.held[seq_id] = Chain(kept, self.due, [0.0] * len(kept), [0.0] * len(kept), [0.0] * len(kept))
         dirty = [-seq_id]
         known = {seq_id}
