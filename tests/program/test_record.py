@@ -320,3 +320,25 @@ def test_helpers_are_where_errors_point() -> None:
     program = RandomNet(3).program({"choice": 0}, torch.randn(2, 6))
     file, line = program.steps[0].where.rsplit(":", 1)
     assert file == inspect.getfile(RandomNet) and int(line) > 0
+
+
+def test_programs_of_a_long_stream_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random archs hardly come twice; one that does is recorded again, and is the same."""
+    monkeypatch.setattr("sennit.program.recordings.KEPT", 4)
+    space = nn.Sequential(*(sn.LayerChoice([nn.Linear(3, 3), nn.Tanh(), nn.Identity()]) for _ in range(3)))
+
+    class Net(sn.ModelSpace):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = space
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.blocks(x)
+
+    recordings = Recordings(Net())
+    specs = ((spec_of(torch.randn(2, 3)),), {})
+    archs = [{f"blocks.{i}": n // 3**i % 3 for i in range(3)} for n in range(27)]
+    first = [names(recordings.program(arch, specs)) for arch in archs]
+    assert len(recordings._programs) == 4
+    assert [names(recordings.program(arch, specs)) for arch in archs] == first
+    assert recordings.program(archs[-1], specs) is recordings.program(archs[-1], specs)

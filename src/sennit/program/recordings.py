@@ -8,6 +8,7 @@ difference and is refused. An arch of known options runs the same code in anothe
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +54,10 @@ def other_batch(inputs: Any) -> Any:
     return map_tree(grow, inputs)
 
 
+KEPT = 512
+"""Programs that are kept: more than are in flight or evaluated at once."""
+
+
 class Recordings:
     """Programs by canonical arch.
 
@@ -64,14 +69,15 @@ class Recordings:
         self.skeleton = _meta_copy(space).train()
         self.structure = Structure(self.skeleton)
         self.recorder = Recorder(self.skeleton, canonical_names(self.skeleton))
-        self._programs: dict[str, Program] = {}
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+        """Those asked for last, at most `KEPT`; a stream of random archs hardly ever asks for one again."""
         self._shapes: set[Any] = set()
         self._options: set[tuple[str, Any]] = set()
         self._flags: dict[str, tuple[Any, Any]] = {}
         """Arguments of steps that follow `self.training`, by name of the step."""
 
     def program(self, arch: Any, inputs: Any, other: Any = None) -> Program:
-        """The program of `arch`, recorded once.
+        """The program of `arch`, recorded unless it is still known.
 
         Args:
             arch: any dict that `Structure.parse` accepts.
@@ -85,6 +91,8 @@ class Recordings:
         canonical = self.structure.encode(options)
         key = repr((canonical, map_tree(lambda s: "tensor" if isinstance(s, Spec) else s, inputs)))
         known = self._programs.get(key)
+        if known is not None:
+            self._programs.move_to_end(key)
         trailing = repr(map_tree(lambda s: (s.shape[1:], s.dtype) if isinstance(s, Spec) else s, inputs))
         if known is not None and trailing in self._shapes:
             return known
@@ -93,8 +101,7 @@ class Recordings:
         unseen = [item for item in options.items() if item not in self._options]
         if known is None and not unseen and trailing in self._shapes:
             self._refuse_filled(filled, program)
-            known = self._programs[key] = self._with_known_flags(program)
-            return known
+            return self._keep(key, self._with_known_flags(program))
         self._options.update(unseen)
         _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
         program = _with_mode(program, record(canonical, options, inputs, training=False))
@@ -104,9 +111,15 @@ class Recordings:
             _same(known, program, SHAPE_BOUND)
         else:
             self._refuse_filled(filled, program)
-            known = self._programs[key] = program
+            known = self._keep(key, program)
         self._shapes.add(trailing)
         return known
+
+    def _keep(self, key: str, program: Program) -> Program:
+        self._programs[key] = program
+        if len(self._programs) > KEPT:
+            self._programs.popitem(last=False)
+        return program
 
     def _refuse_filled(self, filled: tuple[str, ...], program: Program) -> None:
         for label in filled:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import select
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -49,6 +50,10 @@ IDLE_S = 0.0005
 
 QUIET_S = 0.05
 """Longest nap while only messages are awaited, seconds."""
+
+
+AHEAD = 2
+"""Subnets whose programs are recorded in idle time."""
 
 
 class Worker:
@@ -98,6 +103,8 @@ class Worker:
         self.feed = None if self.built.sampler().learning else self.built.feed()
         if self.feed is not None:
             self.feed.replay(share.start, [])
+        self.ahead: deque[dict[str, Any]] = deque()
+        """Archs drawn before their subnets may come in."""
         self.drawn: dict[int, dict[str, Any]] = {}
         self.next_id = self.limit = share.start
         self.halt = math.inf
@@ -137,7 +144,8 @@ class Worker:
             task = self.next_task()
             if task is None:
                 self.report_cut()
-                self.nap()
+                if not self.prepare():
+                    self.nap()
                 continue
             self.go_on()
             subnet = self.subnets[task.seq_id]
@@ -257,7 +265,7 @@ class Worker:
         """Take in subnets up to the limit, as many as may be in flight from the lowest unfinished one on."""
         while self.next_id < min(self.limit, int(self.share.low.min()) + self.share.in_flight):
             if self.feed is not None:
-                drawn = self.feed.draw()
+                drawn = self.ahead.popleft() if self.ahead else self.feed.draw()
             elif self.next_id in self.drawn:
                 drawn = self.drawn.pop(self.next_id)
             else:
@@ -267,6 +275,18 @@ class Worker:
             self.take_in(self.next_id - 1, drawn)
         if self.next_id > self.share.start:
             self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
+
+    def prepare(self) -> bool:
+        """Use idle time to record the program of a subnet to come, so that it is there when the subnet is let in.
+
+        Returns:
+            Whether there was one to record.
+        """
+        if self.feed is None or len(self.ahead) == AHEAD or self.next_id + len(self.ahead) >= self.limit:
+            return False
+        self.ahead.append(self.feed.draw())
+        self.built.program(self.ahead[-1])
+        return True
 
     def take_in(self, y: int, drawn: dict[str, Any]) -> None:
         plans, placement, program = self.share.plans, self.share.placement, self.built.program(drawn)
