@@ -14,12 +14,21 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
+from zlib import crc32
 
 from sennit.schedule.action import Kind
 from sennit.schedule.order import Task
 
 _ROW = struct.Struct("=dqcii")
 """Time and version of a group's last change, and kind, micro-batch and run of the task that made it."""
+
+_SUM = struct.Struct("=I")
+"""Checksum of a row behind it: whoever reads while another process writes must not take half of each."""
+
+_SIZE = _ROW.size + _SUM.size
+
+TRIES = 3
+"""How often a row that is being written is read again."""
 
 
 class Board:
@@ -37,8 +46,8 @@ class Board:
 
     def __init__(self, groups: Iterable[str]) -> None:
         self.origin = time.monotonic()
-        self._place = {name: i * _ROW.size for i, name in enumerate(groups)}
-        self._memory = mmap.mmap(-1, max(len(self._place) * _ROW.size, mmap.PAGESIZE))
+        self._place = {name: i * _SIZE for i, name in enumerate(groups)}
+        self._memory = mmap.mmap(-1, max(len(self._place) * _SIZE, mmap.PAGESIZE))
         self.task: Task | None = None
         self.notes = 0
         self.newest = -1
@@ -47,7 +56,8 @@ class Board:
         """`version` of `group` is there, by what this process does now."""
         task = self.task
         kind, j, run = (b"-", -1, -1) if task is None else (task.kind.encode(), task.micro_batch, task.run)
-        _ROW.pack_into(self._memory, self._place[group], time.monotonic(), version, kind, j, run)
+        row, place = _ROW.pack(time.monotonic(), version, kind, j, run), self._place[group]
+        self._memory[place : place + _SIZE] = row + _SUM.pack(crc32(row))
         self.notes += 1
         self.newest = version
 
@@ -60,7 +70,14 @@ class Board:
 
     def made(self, group: str, version: int) -> tuple[float, Task | None] | None:
         """When a version was made, and by which of its subnet's tasks; None if it was not the last one."""
-        moment, found, kind, j, run = _ROW.unpack_from(self._memory, self._place[group])
-        if found != version or not moment:
+        place = self._place[group]
+        for _ in range(TRIES):
+            held = self._memory[place : place + _SIZE]
+            if _SUM.unpack_from(held, _ROW.size)[0] == crc32(held[: _ROW.size]):
+                break
+        else:
+            return None
+        moment, found, kind, j, run = _ROW.unpack_from(held)
+        if found != version:
             return None
         return moment, None if kind == b"-" else Task(cast("Kind", kind.decode()), version, j, run)
