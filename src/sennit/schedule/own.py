@@ -9,6 +9,7 @@ A class is taken for an order that goes with any rule, by stage or by layer, spl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -65,11 +66,16 @@ def policy_from_table(path: Path) -> Policy:
         UserError: a file that cannot be read, or a table that leaves work out.
     """
     try:
-        text = path.read_text()
+        return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"schedule {path}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, changed: int) -> Policy:
+    """Workers ask for their policy at every subnet; a file is read again once it has changed."""
     try:
-        table = read_csv(text)
+        table = read_csv(path.read_text())
     except UserError as error:
         raise UserError(f"schedule {path}: {error}") from error
     where, split, number = _checked(path, table)
