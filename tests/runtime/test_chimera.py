@@ -140,9 +140,3 @@ def test_buffers_of_several_stages_are_refused(schedule: str, tmp_path: Path) ->
         run(made, tmp_path / "run", schedule=schedule, chunks=chunks, workers=2)
     done = run(made, tmp_path / "gpipe", schedule="gpipe", workers=2)
     assert hashes(done) == hashes(run(made, tmp_path / "plain", engine="plain"))
-
-
-def test_it_is_refused_on_gpus() -> None:
-    made = recipe(**{**TIED, "sync": "bulk:4"})
-    with pytest.raises(UserError, match=r"--schedule chimera .* no GPU runs that yet. Use --device cpu"):
-        settled(made, Placement(schedule="chimera", workers=2, device="cuda"))

@@ -113,7 +113,7 @@ def _refuse_fixed_places(recipe: Recipe, placement: Placement) -> None:
     """What does not go with stages that have several workers.
 
     Raises:
-        UserError: a plan file, a rule without versions, or a GPU.
+        UserError: a plan file, or a rule without versions.
     """
     name, several = placement.schedule, "has every stage on several workers, by micro-batch"
     if placement.plan is not None:
@@ -125,10 +125,6 @@ def _refuse_fixed_places(recipe: Recipe, placement: Placement) -> None:
         raise UserError(
             f"--schedule {name} {several}, and sync = {recipe.sync!r} reads whatever is there, so each layer must stay "
             "with one; use sync = 'csp' or 'bulk:K', or leave out --schedule"
-        )
-    if placement.device == "cuda":
-        raise UserError(
-            f"--schedule {name} {several}; no GPU runs that yet. Use --device cpu or virtual, or --schedule 1f1b"
         )
 
 
