@@ -9,7 +9,8 @@ the hashes of `csp` and `bulk:4` must be those of the other number of workers, t
 asynchronous runs will not. The simulated bubble is that of the run's own stream and orders with the durations and
 delays that the run recorded. `block_s` (recorded, seconds of forward and backward) and `busy_s` (of all tasks, by
 kind) are what waits of virtual devices are made of: those of CSP on two devices, for each M. A virtual run has neither
-losses nor hashes, and is simulated with the same waits. Rows that stand in the file already are left alone.
+losses nor hashes, and is simulated with the same waits and this host's
+times beside them. Rows that stand in the file already are left alone.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from sennit.runtime import dryrun
 from sennit.runtime.fingerprint import fingerprint
 from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.forked import in_child
+from sennit.runtime.host_times import host_times
 from sennit.runtime.placing import plans_of
 from sennit.runtime.repeated import Recorded
 from sennit.runtime.request import Request
@@ -91,11 +93,14 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
         blocks = block_order(made.built)
         told = Waits.read(given.scratch, blocks) if given.waits else Waits.measured(made.built.block_s)
         load = RecipeLoad(made, held, plans_of(made.built, held, waits=told), told, given.steps)
-        outcome = forecast(load, recorded=None if given.waits else Recorded.of(spans))
+        if given.waits:
+            host = host_times(recipe, workers, given.scratch)
+            outcome = forecast(load, host.cluster)
+            worked = sum(outcome.busy) + outcome.tasks * host.task
+        else:
+            outcome, worked = forecast(load, recorded=Recorded.of(spans)), sum(busy.values())
         makespan = outcome.makespan
-        row["simulated_bubble"] = 1.0 - (sum(outcome.busy) if given.waits else sum(busy.values())) / (
-            workers * makespan
-        )
+        row["simulated_bubble"] = 1.0 - worked / (workers * makespan)
         row["makespan_s"], row["simulated_makespan_s"] = (
             max(s.end for s in spans) - min(s.start for s in spans),
             makespan,

@@ -25,6 +25,7 @@ figure "CSP: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:CSP")" "==" 1
 figure "bulk:4: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:bulk:4")" "==" 1
 figure "BSP: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:BSP (GPipe)")" "==" 2
 figure "ASP: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:ASP (PipeDream)")" "==" 2
+figure "2 GPUs: largest difference of bubbles, measured and simulated" "$(value "$kept" apart)" "<=" 0.05
 echo "four virtual devices, run now:"
 value "$out/virtual.json" table
 figure "rows of them" "$(value "$out/virtual.json" rows)" "==" 9

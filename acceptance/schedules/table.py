@@ -42,7 +42,7 @@ def main(path: Path, what: str) -> str:
     if about == "rows":
         return str(len(rows))
     if about == "apart":
-        return str(round(max(abs(row["bubble"] - row["simulated_bubble"]) for row in rows), 4))
+        return str(round(max(abs(r["bubble"] - r["simulated_bubble"]) for r in rows if "simulated_bubble" in r), 4))
     if about == "micro-batches":
         return " ".join(str(m) for m in sorted(row["micro_batches"] for row in mine if row["workers"] > 1))
     assert about == "hashes", about

@@ -96,6 +96,7 @@ class Crew:
         self.next_result = self.share.start
         self.next_drawn = self.share.start
         gc.collect()
+        gc.freeze()  # what workers inherit is not theirs to collect: looking at it would copy its pages
         parent = os.getpid()
         for rank in range(n):
             pid = fork()
@@ -104,6 +105,7 @@ class Crew:
                     os.close(handle)
                 run_worker(rank, self.share, lines, arenas, ends, self.logs, parent)
             self.processes.append(_Process(rank, pid, ends[rank][0]))
+        gc.unfreeze()
         for rank in range(n):
             ends[rank][1].close()
             for line in lines[rank].values():

@@ -13,6 +13,7 @@ from torch import Tensor
 from sennit.errors import UserError
 from sennit.memory.store import HostStore
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.bells import Bells
 from sennit.runtime.board import Board
 from sennit.runtime.launcher import Crew
 from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
@@ -72,6 +73,7 @@ class Pipeline:
             words={g.name: _word(versions[g.name]) for g in built.groups.all if g.kind == "buffers"},
             versions={g.name: versions[g.name][0] for g in built.groups.all if g.kind == "parameters"},
             parts=parts, board=Board(g.name for g in built.groups.all),
+            bells=Bells(placement.workers, (g.name for g in built.groups.all)),
             costs=waits or known_costs(built), waits=waits, bulk=bulk, probing=probing,
             frozen=frozen, wandering=wandering(built, self.plans),
         )  # fmt: skip
@@ -115,6 +117,7 @@ class Pipeline:
             self.crew.kill()
         elif self.started:
             self.crew.end()
+        self.crew.share.bells.close()
 
     def gradient_norms(self, seq_id: int) -> dict[str, float]:
         """Norm of each group's gradient, before clipping; forgotten once asked for."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +15,7 @@ from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.bells import Bells
 from sennit.runtime.board import Board
 from sennit.runtime.channel import Channel
 from sennit.runtime.subnet import Word
@@ -129,6 +131,7 @@ class Share:
         waits: of virtual devices.
         bulk: subnets between two steps; a cut lies between two bulks.
         board: who made the newest versions, for the trace.
+        bells: wake workers that wait for a word in shared memory.
         probing: tell the launcher the norm of every group's gradient, before clipping.
     """
 
@@ -144,6 +147,7 @@ class Share:
     versions: dict[str, int]
     parts: Parts
     board: Board
+    bells: Bells
     costs: Waits
     waits: Waits | None = None
     bulk: int = 1
@@ -152,6 +156,13 @@ class Share:
     """Groups that do not train (`shared = "frozen"`)."""
     wandering: frozenset[str] = frozenset()
     """Groups that more than one worker uses."""
+
+    @contextmanager
+    def publishing(self, group: str, version: int) -> Iterator[None]:
+        """Around what writes a group's new version or moves its buffers: noted on the board, and told by a bell."""
+        with self.board.making(group, version):
+            yield
+        self.bells.ring(group)
 
 
 def low_water(workers: int, start: int) -> np.ndarray:

@@ -166,7 +166,7 @@ class Stepping:
             self.due[group, y] = None
         else:
             version, step = (y, subnet.first_step[group]) if self.bulks is None else self.writer.pop(group)
-            with self.share.board.making(group, version):
+            with self.share.publishing(group, version):
                 self.store.step(group, grads, self.recipe.lr_of(y), version)
             self.log.parameters(step, group, version, -1, "U", "W", version)
         if self.bulks is None:
@@ -196,7 +196,7 @@ class Stepping:
                 continue
             grads = self.host.kept_gradient(group, x)
             assert grads is not None
-            with self.share.board.making(group, x):
+            with self.share.publishing(group, x):
                 self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
             self.log.parameters(group, group, x, -1, "U", "W", x)
             del self.due[group, x]

@@ -117,13 +117,13 @@ class Tasks:
         out, ctx = self.executor.forward(subnet.program, run, slot, flight.values, values, context, loss, self.at_step)
         flight.values.clear()
         flight.context = ctx
+        self.depart(subnet, run, j, out, ctx)  # others wait for it, nobody for the log
         self.write_log(subnet, run, j, "F", before)
         for group, use in subnet.last_moves(run):
-            with self.share.board.making(group, y):
+            with self.share.publishing(group, y):
                 self.store.move(group, (y, j, use))
         if ctx.loss is not None:
             self.note_loss(subnet, j, ctx.loss)
-        self.depart(subnet, run, j, out, ctx)
         awaited = [(v, r) for v, readers in run.departures if v in ctx.roots for r in readers]
         kind = "I" if self.share.placement.split else "B"
         self.ready.add(Task(kind, y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
@@ -189,7 +189,6 @@ class Tasks:
             by_value[value] = [grad for grad in ordered if grad is not None]
         self.where = f"{run.steps[-1].name} (backward)"
         grads = self.executor.backward_input(ctx, by_value) if split else self.executor.backward(ctx, by_value)
-        self.write_log(subnet, run, j, "B", {})
         for source in sorted({a.source for a in run.arrivals}):
             message = Message("B", subnet.seq_id, j, source, run.index)
             tensors: list[Tensor | None] = []
@@ -200,6 +199,7 @@ class Tasks:
                     tensors.append(grad)
             if message.items:
                 self.send(subnet.worker(source, j), message, tensors)
+        self.write_log(subnet, run, j, "B", {})
         if split:
             self.ready.add(Task("W", subnet.seq_id, j, run.index), [])
         if split and ctx.joints:

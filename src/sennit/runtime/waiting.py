@@ -1,7 +1,7 @@
 """`Waiting`: what a forward must wait for, and when it is there.
 
 Versions and buffer words are written into shared memory by whoever steps a group, so nobody sends a message for
-them; a worker looks at those that its own tasks wait for.
+them; a worker looks at those that its own tasks wait for, and a bell (`runtime.bells`) wakes it when one has changed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Waiting:
         self.awaited: set[tuple[str, int]] = set()
         """(group, version) of `versions`."""
 
-    def __bool__(self) -> bool:
-        return bool(self.versions or self.words)
+    def groups(self) -> set[str]:
+        """Groups of which a version or a word is awaited."""
+        return {group for group, *_ in (*self.versions, *self.words)}
 
     def events(self, subnet: Subnet, run: Run, micro_batch: int) -> list[Hashable]:
         """What the forward of a micro-batch on `run` still waits for: values, versions, its buffers' turn."""

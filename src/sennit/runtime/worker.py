@@ -24,6 +24,7 @@ from torch import Tensor
 from sennit.data.loader import loader_death
 from sennit.errors import RunError, UserError
 from sennit.runtime.batches import Batches
+from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
@@ -46,10 +47,10 @@ from sennit.trace.access import AccessLog
 from sennit.trace.events import trace_beside
 
 IDLE_S = 0.0005
-"""Longest nap while something is awaited that comes without a message, seconds."""
+"""Longest nap while payloads are on their way, whose end nobody tells, seconds."""
 
 QUIET_S = 0.05
-"""Longest nap while only messages are awaited, seconds."""
+"""Longest nap while messages and bells tell of everything, seconds."""
 
 
 AHEAD = 2
@@ -75,6 +76,7 @@ class Worker:
         self.rank, self.share, self.store, self.channel, self.launcher = rank, share, store, channel, launcher
         self.log, self.built, self.m = log, share.built, share.recipe.micro_batches
         self.lines = [*peers, launcher]
+        self.bells = share.bells
         self.sync = self.built.sync(share.placement.workers)
         self.sync.start(share.versions)
         self.order = BufferOrder()
@@ -144,7 +146,7 @@ class Worker:
             task = self.next_task()
             if task is None:
                 self.report_cut()
-                if not self.prepare():
+                if not self.prepare() and self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
             self.go_on()
@@ -169,16 +171,25 @@ class Worker:
         return None
 
     def nap(self) -> None:
-        """Wait for a message, or a little for what comes without one."""
+        """Wait for a message or a bell, or a little for what comes without one."""
         self.channel.flush()
         self.launcher.flush()
         writing = [line for line in self.lines if line.out]
-        unannounced = self.waiting or self.stepping.due or self.next_id < self.limit or self.channel.expecting()
-        heard, wrote, _ = select.select(self.lines, writing, [], IDLE_S if unannounced else QUIET_S)
+        longest = IDLE_S if self.channel.expecting() else QUIET_S
+        heard, wrote, _ = select.select([*self.lines, self.bells.fileno_of(self.rank)], writing, [], longest)
+        self.bells.take_down(self.rank)
         if heard or wrote:
             self.go_on()
         elif self.quiet.long():
             self.launcher.send(("quiet", self.heard, awaited(self)))
+
+    def unannounced(self) -> set[str]:
+        """What is awaited that comes without a message."""
+        groups = self.waiting.groups()
+        groups.update(group for group, _ in self.stepping.due)
+        if self.next_id < self.limit:
+            groups.add(LOW)
+        return groups
 
     def go_on(self) -> None:
         """Something happens here."""
@@ -322,7 +333,11 @@ class Worker:
         del self.subnets[y]
         self.batches.drop(y)
         self.sync.forget(y)
-        self.share.low[self.rank] = min(self.subnets, default=self.next_id)
+        low = self.share.low
+        before = low.min()
+        low[self.rank] = min(self.subnets, default=self.next_id)
+        if low.min() > before:
+            self.bells.ring(LOW)
 
     def report_cut(self) -> None:
         """Everything below the limit is finished here: say so, once per limit."""
