@@ -94,7 +94,7 @@ def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespa
         told = Waits.read(given.scratch, blocks) if given.waits else Waits.measured(made.built.block_s)
         load = RecipeLoad(made, held, plans_of(made.built, held, waits=told), told, given.steps)
         if given.waits:
-            host = host_times(recipe, workers, given.scratch)
+            host = host_times(made, workers, given.scratch)
             outcome = forecast(load, host.cluster)
             worked = sum(outcome.busy) + outcome.tasks * host.task
         else:

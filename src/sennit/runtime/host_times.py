@@ -47,13 +47,15 @@ class HostTimes:
 
 
 def host_times(recipe: Recipe, workers: int, waits: Path) -> HostTimes:
-    """Measure, in a short run of `recipe` with bulks of 8, one micro-batch, GPipe's order and another seed.
+    """Measure, in a short run of `recipe` with bulks of 8, GPipe's order and another seed.
+
+    What a subnet costs once (its program is recorded, it is cut) is part of the gaps, so M is the recipe's.
 
     Args:
         waits: file of the virtual devices' waits.
     """
     recipe = replace(
-        recipe, steps=SUBNETS, micro_batches=1, sync="bulk:8", clip="layer:1.0", seed=recipe.seed + 1,
+        recipe, steps=SUBNETS, sync="bulk:8", clip="layer:1.0", seed=recipe.seed + 1,
         checkpoint=CheckpointRule(every=10**6), evaluate=replace(recipe.evaluate, every=0),
         allow_nondeterministic=False,
     )  # fmt: skip
