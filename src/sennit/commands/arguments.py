@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("Export", "write a network as a folder that plain PyTorch loads"),
     "report": ("Report", "show what a run did"),
     "simulate": ("Simulate", "bubble and bound of a schedule on a space, without running it"),
+    "profile": ("Profile", "measure what the layers of a recipe's space cost"),
     "space": ("Space", "show what a recipe's space contains, without training"),
     "data": ("Data", "fetch and list data sets"),
     "doctor": ("Doctor", "can this machine run sennit, and how"),

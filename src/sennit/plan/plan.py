@@ -40,6 +40,14 @@ class Plan(Protocol):
         """Which stretch of the network `block` belongs to, counted in program order; each is on one worker."""
         ...
 
+    def tell(self, seq_id: int, steps: Sequence[tuple[str, str]]) -> None:
+        """The steps of a subnet, each with its block: before anything is asked about the subnet."""
+        ...
+
+    def forget(self, below: int) -> None:
+        """Nothing more will be asked about subnets below this one."""
+        ...
+
 
 @dataclass(frozen=True)
 class PlanEpoch:
@@ -65,6 +73,13 @@ class Plans:
 
     def at(self, seq_id: int) -> Plan:
         return self.epochs[bisect_right(self.starts, seq_id) - 1].plan
+
+    def tell(self, seq_id: int, steps: Sequence[tuple[str, str]]) -> None:
+        self.at(seq_id).tell(seq_id, steps)
+
+    def forget(self, below: int) -> None:
+        for epoch in self.epochs:
+            epoch.plan.forget(below)
 
     def worker(self, seq_id: int, micro_batch: int, block: str) -> int:
         return self.at(seq_id).worker(seq_id, micro_batch, block)
@@ -124,7 +139,17 @@ class CutsPlan:
         position = self.position.get(block)
         if position is None:
             raise UserError(f"the plan has no block {block!r}; it was made for another space")
-        return bisect_right(self.cuts[seq_id % len(self.cuts)], position)
+        return bisect_right(self.cuts_of(seq_id), position)
+
+    def cuts_of(self, seq_id: int) -> list[int]:
+        """Where the stretches of a subnet begin."""
+        return self.cuts[seq_id % len(self.cuts)]
+
+    def tell(self, seq_id: int, steps: Sequence[tuple[str, str]]) -> None:
+        """The cuts are known."""
+
+    def forget(self, below: int) -> None:
+        """They stay."""
 
     def to_json(self) -> str:
         held = {"format": FORMAT, "workers": self.workers, "blocks": self.blocks, "cuts": self.cuts}

@@ -95,6 +95,7 @@ class Program:
             for v in step.reads:
                 self.consumers.setdefault(v, []).append(step.index)
         self.blocks: list[str] = list(dict.fromkeys(step.block for step in self.steps))
+        self.places: list[tuple[str, str]] = [(step.name, step.block) for step in self.steps]
         uses: dict[str, list[int]] = {}
         for step in self.steps:
             for name in step.params:

@@ -54,6 +54,7 @@ class RecipeLoad:
             arch = feed.draw()
             if y >= start:
                 program = built.program(arch)
+                plans.tell(y, program.places)
                 parts = parts_of(program, built.groups, lambda b, y=y: plans.stretch(y, 0, b), per_layer=per_layer)
                 yield cut(program, parts)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 from sennit.errors import UserError
 from sennit.plan.balance import balanced_cuts
+from sennit.plan.per_subnet import PerSubnet
 from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
+from sennit.profile.profile import is_profile, read_profile
 from sennit.profile.quick import block_costs, block_order
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement
@@ -42,7 +44,7 @@ def _measured(built: Built, home: Callable[[str], Tensor]) -> dict[str, float]:
 def plans_of(
     built: Built, placement: Placement, home: Callable[[str], Tensor] | None = None, waits: Waits | None = None
 ) -> Plans:
-    """A file of cuts, or a balanced partition.
+    """A file of cuts, a profile by which each subnet is cut, or one balanced partition for all.
 
     Args:
         home: memory of a tensor by name, to measure blocks with. Under asynchronous rules, where the plan is part of
@@ -51,7 +53,7 @@ def plans_of(
     """
     n, v, blocks = placement.workers, placement.chunks, block_order(built)
     if placement.plan is not None:
-        return Plans([PlanEpoch(0, load_cuts(Path(placement.plan), blocks, n))])
+        return Plans([PlanEpoch(0, read_plan(Path(placement.plan), built, n, v))])
     if n == 1:
         return Plans([PlanEpoch(0, CutsPlan(blocks, [[]], 1))])
     if built.recipe.sync_rule.kind == "asp":
@@ -66,6 +68,30 @@ def plans_of(
     place = place_of(built.recipe, placement)
     plan = CutsPlan(blocks, [balanced_cuts(costs, n * v)], n, v, place, held.per_micro_batch)
     return Plans([PlanEpoch(0, plan)])
+
+
+def read_plan(path: Path, built: Built, workers: int, chunks: int) -> CutsPlan:
+    """A file of cuts, or a profile by which each subnet is cut.
+
+    Raises:
+        UserError: neither; or one of another space.
+    """
+    blocks = block_order(built)
+    if not is_profile(path):
+        return load_cuts(path, blocks, workers)
+    profile = read_profile(path)
+    used = {step.name for program in built.covering for step in program.steps if step.kind != "shape"}
+    if missing := sorted(used - set(profile.steps)):
+        raise UserError(
+            f"the profile {path} does not know {len(missing)} of {len(used)} steps of this space, such as "
+            f"{missing[0]}; measure it again with `sennit profile`"
+        )
+
+    def seconds(steps: Sequence[str]) -> float:
+        cost = profile.of(steps)
+        return cost.forward + cost.whole
+
+    return PerSubnet(blocks, workers, chunks, seconds)
 
 
 def refuse_races(built: Built, placement: Placement) -> None:

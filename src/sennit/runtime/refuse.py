@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 
 from sennit.errors import UserError
-from sennit.plan.plan import load_cuts
+from sennit.profile.profile import is_profile
 from sennit.profile.quick import block_order
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
-from sennit.runtime.placing import refuse_races
+from sennit.runtime.placing import read_plan, refuse_races
 from sennit.runtime.request import Request
 from sennit.runtime.runfolder import refuse_existing
 from sennit.runtime.scheduling import settled
@@ -90,7 +90,7 @@ def check(request: Request) -> None:
 def _check_placement(request: Request, placement: Placement) -> None:
     """More workers than blocks; a file of cuts that does not fit."""
     n, v, blocks = placement.workers, placement.chunks, block_order(request.recipe.built)
-    if request.placement.chunks > 1 and placement.plan is not None:
+    if request.placement.chunks > 1 and placement.plan is not None and not is_profile(Path(placement.plan)):
         raise UserError(f"--chunks {v}: the plan says how many there are; leave it out, or leave out --plan")
     if v > 1 and n * v > len(blocks):
         raise UserError(
@@ -102,5 +102,5 @@ def _check_placement(request: Request, placement: Placement) -> None:
             f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"
         )
     if placement.plan is not None:
-        load_cuts(Path(placement.plan), blocks, n)
+        read_plan(Path(placement.plan), request.recipe.built, n, v)
     refuse_races(request.recipe.built, placement)

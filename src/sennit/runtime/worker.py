@@ -301,6 +301,8 @@ class Worker:
 
     def take_in(self, y: int, drawn: dict[str, Any]) -> None:
         plans, placement, program = self.share.plans, self.share.placement, self.built.program(drawn)
+        plans.forget(int(self.share.low.min()))
+        plans.tell(y, program.places)
         parts = parts_of(
             program, self.built.groups, lambda block: plans.stretch(y, 0, block), per_layer=placement.release == "layer"
         )
