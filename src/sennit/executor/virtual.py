@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sennit.executor.eager import Gradients, Received, RunContext
 from sennit.executor.split import Joint
-from sennit.profile.waits import Waits
+from sennit.profile.costs import Costs
 from sennit.program.cut import Run
 from sennit.program.run import Values
 from sennit.program.step import Program, Step
@@ -27,7 +27,7 @@ SPIN_S = 0.0002
 class VirtualExecutor:
     """Executes runs by waiting. The methods are those of `EagerExecutor`."""
 
-    def __init__(self, waits: Waits) -> None:
+    def __init__(self, waits: Costs) -> None:
         self.waits = waits
 
     def forward(
@@ -56,7 +56,7 @@ class VirtualExecutor:
         return Gradients({key: torch.zeros(()) for key in keys}, {})
 
     def _wait(self, run: Run, part: str) -> None:
-        seconds = getattr(self.waits.of(step.block for step in run.steps), part)
+        seconds = getattr(self.waits.of_steps(run.steps), part)
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if left > SPIN_S:

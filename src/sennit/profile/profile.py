@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sennit.errors import UserError
+from sennit.program.step import Step
 from sennit.simulate.load import Cost
 from sennit.strict import convert_strictly
 
@@ -75,8 +76,25 @@ class Profile:
         number = self.steps.get(step)
         return None if number is None else self.kinds[number]
 
+    def check(self, path: Path, used: Iterable[str]) -> None:
+        """See that all steps of a space are known.
+
+        Raises:
+            UserError: some are not.
+        """
+        names = set(used)
+        if missing := sorted(names - set(self.steps)):
+            raise UserError(
+                f"the profile {path} does not know {len(missing)} of {len(names)} steps of this space, such as "
+                f"{missing[0]}; measure it again with `sennit profile`"
+            )
+
+    def of_steps(self, steps: Iterable[Step]) -> Cost:
+        """Of steps that are run in one piece."""
+        return self.of(step.name for step in steps)
+
     def of(self, steps: Iterable[str]) -> Cost:
-        """Of a run of these steps."""
+        """Of steps of these names."""
         held = [kind for step in steps if (kind := self.kind(step)) is not None]
         return Cost(
             sum(k.forward for k in held), sum(k.backward for k in held), sum(k.input for k in held),

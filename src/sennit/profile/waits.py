@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sennit.errors import UserError
+from sennit.program.step import Step
 from sennit.simulate.load import Cost
 
 FORMAT = "sennit.waits/1"
@@ -36,6 +37,10 @@ class Waits:
         """Of a run that consists of these blocks."""
         costs = [self.blocks[block] for block in dict.fromkeys(blocks) if block in self.blocks]
         return Cost(*(sum(column) for column in zip(*costs, strict=True))) if costs else Cost(0.0, 0.0, 0.0, 0.0)
+
+    def of_steps(self, steps: Iterable[Step]) -> Cost:
+        """Of steps that are run in one piece."""
+        return self.of(step.block for step in steps)
 
     def total(self, block: str) -> float:
         """Forward and backward."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sennit.plan.plan import Plans
-from sennit.profile.waits import Waits
+from sennit.profile.costs import Costs
 from sennit.program.cut import Run, cut
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.pieces import pieces_of
@@ -33,7 +33,7 @@ class RecipeLoad:
     recipe: Recipe
     placement: Placement
     plans: Plans
-    waits: Waits
+    waits: Costs
     steps: int
     stepping: Mapping[str, float] = field(default_factory=dict[str, float])
 

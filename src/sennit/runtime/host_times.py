@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from sennit.profile.quick import block_order
-from sennit.profile.waits import Waits
+from sennit.profile.costs import read_costs
 from sennit.recipe import CheckpointRule, Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.placing import plans_of
@@ -64,7 +63,7 @@ def host_times(recipe: Recipe, workers: int, waits: Path) -> HostTimes:
         train(Request(recipe=recipe, placement=placement, out=Path(folder) / "run"))
         spans = [span for span in read_call(Path(folder) / "run" / "trace.jsonl").spans if span.kind in "FB"]
     held, simulated = settled(recipe, placement), list[Span]()
-    told = Waits.read(waits, block_order(recipe.built))
+    told = read_costs(waits, recipe.built)
     forecast(RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=told), told, SUBNETS), watch=simulated.append)
     return times_of(spans, {_task(span): span.end - span.start for span in simulated})
 

@@ -11,6 +11,7 @@ from sennit.errors import UserError
 from sennit.plan.balance import balanced_cuts
 from sennit.plan.per_subnet import PerSubnet
 from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
+from sennit.profile.costs import Costs, mean_costs, read_costs
 from sennit.profile.profile import is_profile, read_profile
 from sennit.profile.quick import block_costs, block_order
 from sennit.profile.waits import Waits
@@ -20,12 +21,12 @@ from sennit.runtime.scheduling import place_of, policy_of
 from sennit.supernet.build import Built
 
 
-def waits_of(built: Built, placement: Placement, home: Callable[[str], Tensor] | None) -> Waits | None:
+def waits_of(built: Built, placement: Placement, home: Callable[[str], Tensor] | None) -> Costs | None:
     """What virtual devices wait: a file, or what blocks take here."""
     if placement.device != "virtual":
         return None
     if placement.waits is not None:
-        return Waits.read(Path(placement.waits), block_order(built))
+        return read_costs(Path(placement.waits), built)
     assert home is not None
     return Waits.measured(_measured(built, home))
 
@@ -42,7 +43,7 @@ def _measured(built: Built, home: Callable[[str], Tensor]) -> dict[str, float]:
 
 
 def plans_of(
-    built: Built, placement: Placement, home: Callable[[str], Tensor] | None = None, waits: Waits | None = None
+    built: Built, placement: Placement, home: Callable[[str], Tensor] | None = None, waits: Costs | None = None
 ) -> Plans:
     """A file of cuts, a profile by which each subnet is cut, or one balanced partition for all.
 
@@ -59,7 +60,7 @@ def plans_of(
     if built.recipe.sync_rule.kind == "asp":
         costs = [1.0] * len(blocks)
     elif waits is not None:
-        costs = [waits.total(b) for b in blocks]
+        costs = mean_costs(built, waits)
     else:
         assert home is not None
         measured = _measured(built, home)
@@ -80,12 +81,7 @@ def read_plan(path: Path, built: Built, workers: int, chunks: int) -> CutsPlan:
     if not is_profile(path):
         return load_cuts(path, blocks, workers)
     profile = read_profile(path)
-    used = {step.name for program in built.covering for step in program.steps if step.kind != "shape"}
-    if missing := sorted(used - set(profile.steps)):
-        raise UserError(
-            f"the profile {path} does not know {len(missing)} of {len(used)} steps of this space, such as "
-            f"{missing[0]}; measure it again with `sennit profile`"
-        )
+    profile.check(path, (step.name for program in built.covering for step in program.steps if step.kind != "shape"))
 
     def seconds(steps: Sequence[str]) -> float:
         cost = profile.of(steps)

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from sennit.errors import UserError
+from sennit.profile.costs import read_costs
 from sennit.profile.profile import is_profile
 from sennit.profile.quick import block_order
-from sennit.profile.waits import Waits
 from sennit.recipe import Placement
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
@@ -43,7 +43,7 @@ def check(request: Request) -> None:
         what = "--engine plain" if request.engine == "plain" else "--resume"
         raise UserError(f"--device virtual trains nothing, so it does not go with {what}")
     if request.placement.waits is not None:
-        Waits.read(Path(request.placement.waits), block_order(built))
+        read_costs(Path(request.placement.waits), built)
     if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):
         build = "" if torch.version.cuda else f"; this torch ({torch.__version__}) is built without CUDA"
         raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
-from sennit.profile.waits import Waits
+from sennit.profile.costs import Costs
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.bells import Bells
 from sennit.runtime.board import Board
@@ -148,8 +148,8 @@ class Share:
     parts: Parts
     board: Board
     bells: Bells
-    costs: Waits
-    waits: Waits | None = None
+    costs: Costs
+    waits: Costs | None = None
     bulk: int = 1
     probing: bool = False
     frozen: frozenset[str] = frozenset()
