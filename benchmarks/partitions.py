@@ -1,7 +1,8 @@
 """One partition for all subnets, one for each, and one for each that moves little: simulated, with bytes moved.
 
     sennit profile recipes/nlp.c3-small.toml --out profile.json
-    python benchmarks/partitions.py recipes/nlp.c3-small.toml profile.json [--workers 2,4,8] [--subnets 200]
+    python benchmarks/partitions.py recipes/nlp.c3-small.toml profile.json [--workers 2,4,8]
+        [--shared delayed:8]
 
 The recipe's own stream, each layer with the seconds of its kind, under `csp`. `moved` are parameters and state, per
 subnet, of layers that the worker which runs them did not run when they ran last: what a device must fetch from the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sennit.plan.balance import balanced_cuts
@@ -69,8 +71,10 @@ def main() -> None:
     parser.add_argument("profile", type=Path)
     parser.add_argument("--workers", default="2,4,8")
     parser.add_argument("--subnets", type=int, default=200)
+    parser.add_argument("--shared", help="in place of the recipe's")
     given = parser.parse_args()
     recipe, profile = read_recipe(given.recipe), read_profile(given.profile)
+    recipe = replace(recipe, shared=given.shared or recipe.shared)
     names = ["static", "balanced", *(f"sticky {slack}" for slack in SLACKS)]
     for workers in (int(n) for n in given.workers.split(",")):
         placement = settled(recipe, Placement(workers=workers))
@@ -78,9 +82,9 @@ def main() -> None:
             plans = [Plans([PlanEpoch(0, plan_of(name, recipe, profile, workers))]) for _ in range(2)]
             outcome = forecast(RecipeLoad(recipe, placement, plans[0], profile, given.subnets))
             row = {
-                "recipe": given.recipe, "workers": workers, "partition": name, "subnets": given.subnets,
-                "ms_per_subnet": 1e3 * outcome.makespan / given.subnets, "bubble": outcome.bubble,
-                "moved": moved_bytes(recipe, profile, plans[1], given.subnets),
+                "recipe": given.recipe, "shared": recipe.shared, "workers": workers, "partition": name,
+                "subnets": given.subnets, "ms_per_subnet": 1e3 * outcome.makespan / given.subnets,
+                "bubble": outcome.bubble, "moved": moved_bytes(recipe, profile, plans[1], given.subnets),
             }  # fmt: skip
             print(json.dumps(row), flush=True)
 
