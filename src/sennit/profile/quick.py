@@ -6,7 +6,7 @@ Times are only used to place steps, which cannot change a result, so a rough mea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -106,7 +106,3 @@ def _surrogate(output: Any) -> Tensor:
 
     tensors: list[Tensor] = [t for t in leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
     return torch.stack([t.float().mean() for t in tensors]).sum()
-
-
-def costs_in_order(costs: Mapping[str, float], blocks: list[str]) -> list[float]:
-    return [costs[block] for block in blocks]

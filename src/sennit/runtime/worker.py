@@ -288,15 +288,17 @@ class Worker:
             self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
 
     def prepare(self) -> bool:
-        """Use idle time to record the program of a subnet to come, so that it is there when the subnet is let in.
+        """Use idle time to record the program of a subnet to come and to cut it, so that this is done when the subnet
+        is let in.
 
         Returns:
-            Whether there was one to record.
+            Whether there was one.
         """
         if self.feed is None or len(self.ahead) == AHEAD or self.next_id + len(self.ahead) >= self.limit:
             return False
         self.ahead.append(self.feed.draw())
-        self.built.program(self.ahead[-1])
+        program = self.built.program(self.ahead[-1])
+        self.share.plans.tell(self.next_id + len(self.ahead) - 1, program.places)
         return True
 
     def take_in(self, y: int, drawn: dict[str, Any]) -> None:
