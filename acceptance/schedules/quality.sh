@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Quality for time: the kept results of 27 runs each of `digits` and `nlp.c3-small` (BSP, ASP, CSP; 3 seeds; 1, 2 and 4
 # workers; see benchmarks/quality.py), as tables, and two short runs on 1 and 2 workers now. What CSP trains and what is
-# searched from it is the same on any number of workers; not so with BSP and ASP. 3 minutes.
+# searched from it is the same on any number of workers; not so with BSP and ASP. A minute.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 need_venv
