@@ -50,6 +50,12 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], said: str, tmp_path: Pa
         read_profile(path)
 
 
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write the profile"):
+        PROFILE.write(tmp_path / "file" / "p.json")
+
+
 def test_other_files_are_none(tmp_path: Path) -> None:
     for text in ("", "[]", "{", json.dumps({"format": 1})):
         (tmp_path / "x").write_text(text)

@@ -102,9 +102,16 @@ class Profile:
         )  # fmt: skip
 
     def write(self, path: Path) -> None:
-        """As a file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        """As a file.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write the profile {path}: {error}") from error
 
 
 def is_profile(path: Path) -> bool:
