@@ -18,7 +18,7 @@ from sennit.plan.balance import balanced_cuts
 from sennit.plan.plan import CutsPlan
 from sennit.plan.sticky import sticky_cuts
 
-Costs = Callable[[Sequence[str]], float]
+Amount = Callable[[Sequence[str]], float]
 """Seconds, or bytes, of steps, by name."""
 
 
@@ -32,7 +32,7 @@ class PerSubnet(CutsPlan):
     """
 
     def __init__(
-        self, blocks: Sequence[str], workers: int, chunks: int, costs: Costs, sizes: Costs | None = None,
+        self, blocks: Sequence[str], workers: int, chunks: int, costs: Amount, sizes: Amount | None = None,
         slack: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__(blocks, [balanced_cuts([1.0] * len(blocks), workers * chunks)], workers, chunks)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from sennit.profile.profile import is_profile, read_profile
+from sennit.profile.profile import Profile, is_profile, read_profile
 from sennit.profile.quick import block_order
 from sennit.profile.waits import Waits
 from sennit.program.step import Step
@@ -30,6 +30,15 @@ def read_costs(path: Path, built: Built) -> Costs:
     """
     if not is_profile(path):
         return Waits.read(path, block_order(built))
+    return profile_for(path, built)
+
+
+def profile_for(path: Path, built: Built) -> Profile:
+    """A profile of this space.
+
+    Raises:
+        UserError: unreadable, or of another space.
+    """
     profile = read_profile(path)
     profile.check(path, (step.name for program in built.covering for step in program.steps if step.kind != "shape"))
     return profile

@@ -63,13 +63,10 @@ class Meter:
 
     Args:
         each_s: how long one measurement may be repeated, seconds.
-        told: called with the number of kinds after each new one.
     """
 
-    def __init__(
-        self, built: Built, device: torch.device, each_s: float = 0.05, told: Callable[[int], None] = lambda n: None
-    ) -> None:
-        self.built, self.device, self.each_s, self.told = built, device, each_s, told
+    def __init__(self, built: Built, device: torch.device, each_s: float = 0.05) -> None:
+        self.built, self.device, self.each_s = built, device, each_s
         skeleton = copy.deepcopy(built.recordings.skeleton)
         self.like = unique_tensors(skeleton)
         self.modules = dict(skeleton.named_modules())
@@ -108,7 +105,6 @@ class Meter:
             if number is None:
                 number = self.measured.numbers[kind] = len(self.measured.kinds)
                 self.measure(program, run, values, wanted)
-                self.told(len(self.measured.kinds))
             self.measured.steps[step.name] = number
             for n, (value, grads) in zip(step.writes, self.measured.outputs[number], strict=True):
                 values[n], wanted[n] = value, grads

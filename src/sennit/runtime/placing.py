@@ -11,8 +11,8 @@ from sennit.errors import UserError
 from sennit.plan.balance import balanced_cuts
 from sennit.plan.per_subnet import PerSubnet
 from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
-from sennit.profile.costs import Costs, mean_costs, read_costs
-from sennit.profile.profile import is_profile, read_profile
+from sennit.profile.costs import Costs, mean_costs, profile_for, read_costs
+from sennit.profile.profile import is_profile
 from sennit.profile.quick import block_costs, block_order
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement
@@ -80,8 +80,7 @@ def read_plan(path: Path, built: Built, workers: int, chunks: int) -> CutsPlan:
     blocks = block_order(built)
     if not is_profile(path):
         return load_cuts(path, blocks, workers)
-    profile = read_profile(path)
-    profile.check(path, (step.name for program in built.covering for step in program.steps if step.kind != "shape"))
+    profile = profile_for(path, built)
 
     def seconds(steps: Sequence[str]) -> float:
         cost = profile.of(steps)

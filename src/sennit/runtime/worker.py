@@ -52,7 +52,6 @@ IDLE_S = 0.0005
 QUIET_S = 0.05
 """Longest nap while messages and bells tell of everything, seconds."""
 
-
 AHEAD = 2
 """Subnets whose programs are recorded in idle time."""
 
