@@ -246,6 +246,8 @@ class Placement:
     """What is run in one piece, and whose versions are there at once: all blocks of a `stage`, or each `layer`."""
     split: bool = False
     """Gradients of weights as tasks of their own, after those that others wait for."""
+    executor: str = "eager"
+    """`eager`, or `graphs`: layers that are seen often are replayed from CUDA graphs."""
     loaders: int = 0
     """Loader processes per worker that reads data; 0 loads in the worker."""
     prefetch: int = 2
@@ -258,6 +260,12 @@ class Placement:
             raise RecipeError(f"--device must be cpu, cuda or virtual, got {self.device!r}")
         if self.waits is not None and self.device != "virtual":
             raise RecipeError(f"--waits {self.waits} belongs to --device virtual, got {self.device!r}")
+        if self.executor not in ("eager", "graphs"):
+            raise RecipeError(f"--executor must be eager or graphs, got {self.executor!r}")
+        if self.executor == "graphs" and self.device != "cuda":
+            raise RecipeError(
+                f"--executor graphs replays CUDA graphs, got --device {self.device}; use --device cuda, or leave it out"
+            )
         if self.chunks < 1 or self.release not in ("stage", "layer"):
             raise RecipeError(
                 f"--chunks must be at least 1 and --release stage or layer, got {self.chunks} and {self.release!r}"

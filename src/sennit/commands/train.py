@@ -62,6 +62,8 @@ class Train:
     """Most subnets that are unfinished at once."""
     split: Annotated[bool, arg(help_behavior_hint="")] = False
     """Compute gradients of weights after those that others wait for, as tasks of their own."""
+    executor: Literal["eager", "graphs"] = "eager"
+    """graphs: on GPUs, layers that are seen often are replayed from CUDA graphs, with the same bits."""
     loaders: Annotated[int, arg(metavar="L")] = 0
     """Loader processes per worker that reads data."""
     prefetch: Annotated[int, arg(metavar="P")] = 2
@@ -131,6 +133,7 @@ class Train:
                 ("chunks", self.chunks, 1),
                 ("release", self.release, "stage"),
                 ("split", self.split, False),
+                ("executor", self.executor, "eager"),
                 ("loaders", self.loaders, 0),
                 ("prefetch", self.prefetch, 2),
             ):
@@ -149,6 +152,7 @@ class Train:
             chunks=self.chunks,
             release=self.release,
             split=self.split,
+            executor=self.executor,
             loaders=self.loaders,
             prefetch=self.prefetch,
         )

@@ -40,7 +40,6 @@ class RunContext:
         joints: between `backward_input` and `backward_weight`, where the latter starts.
     """
 
-    run: Run
     roots: dict[int, Tensor] = field(default_factory=dict)
     value_leaves: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     parameter_leaves: dict[tuple[str, int], Tensor] = field(default_factory=dict)
@@ -91,6 +90,14 @@ class EagerExecutor:
             if path
         }
 
+    def counters(self) -> dict[str, float]:
+        """Figures about the time since the last call, by name, for the trace."""
+        return {}
+
+    def held_by(self, target: str) -> list[str]:
+        """Names of the tensors that a module holds, in the order of its tables."""
+        return [name for _, _, name in self._tables[target]]
+
     def forward(
         self, program: Program, run: Run, slot: Callable[[str], Tensor], arrivals: Received, inputs: Values,
         context: StepContext, loss: Callable[[Any], Tensor] | None, on_step: Callable[[Step], None],
@@ -107,7 +114,7 @@ class EagerExecutor:
         Returns:
             Values that leave the run (tensors detached and settled, or shapes), and the context for `backward`.
         """
-        ctx = RunContext(run)
+        ctx = RunContext()
         shared: Values = dict(inputs)
         per_reader: dict[int, dict[int, Any]] = {}
         for arrival in run.arrivals:
@@ -144,6 +151,32 @@ class EagerExecutor:
             else:
                 departures[value] = made
         return departures, ctx
+
+    def alone(
+        self, program: Program, step: Step, slot: Callable[[str], Tensor], values: Values, wanted: Mapping[int, bool],
+        context: StepContext,
+    ) -> RunContext:  # fmt: skip
+        """One step as a run of its own.
+
+        Args:
+            values: read, and what the step makes is added, detached and settled.
+            wanted: of a value, whether its gradient is.
+        """
+        ctx = RunContext()
+        own: Values = {}
+        for n in step.reads:
+            own[n] = values[n]
+            if wanted.get(n):
+                own[n] = ctx.value_leaves[n, step.index] = values[n].detach().requires_grad_()
+        self.step(program, step, slot, own, context, ctx)
+        for n in step.writes:
+            made = own[n]
+            if isinstance(made, Tensor):
+                if made.requires_grad:
+                    ctx.roots[n] = made
+                made = settled(made.detach())
+            values[n] = made
+        return ctx
 
     def step(
         self, program: Program, step: Step, slot: Callable[[str], Tensor], values: Values, context: StepContext,

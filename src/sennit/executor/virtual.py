@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +25,13 @@ SPIN_S = 0.0002
 """The last part of a wait, seconds, which is not slept through: a sleep ends later than it was asked to."""
 
 
+@dataclass(kw_only=True)
+class Waited(RunContext):
+    """What the backward needs to know: how long it takes."""
+
+    run: Run
+
+
 class VirtualExecutor:
     """Executes runs by waiting. The methods are those of `EagerExecutor`."""
 
@@ -33,25 +41,28 @@ class VirtualExecutor:
     def forward(
         self, program: Program, run: Run, slot: Callable[[str], Tensor], arrivals: Received, inputs: Values,
         context: StepContext, loss: Callable[[Any], Tensor] | None, on_step: Callable[[Step], None],
-    ) -> tuple[dict[int, Any], RunContext]:  # fmt: skip
+    ) -> tuple[dict[int, Any], Waited]:  # fmt: skip
         self._wait(run, "forward")
         made = {value: torch.zeros(()) for value, _ in run.departures}
-        return made, RunContext(run, roots=made, loss=torch.zeros(()) if loss is not None else None)
+        return made, Waited(run=run, roots=made, loss=torch.zeros(()) if loss is not None else None)
 
-    def backward(self, ctx: RunContext, grads: Mapping[int, list[Tensor]]) -> Gradients:
+    def backward(self, ctx: Waited, grads: Mapping[int, list[Tensor]]) -> Gradients:
         self._wait(ctx.run, "whole")
         return self._values(ctx)
 
-    def backward_input(self, ctx: RunContext, grads: Mapping[int, list[Tensor]]) -> Gradients:
+    def backward_input(self, ctx: Waited, grads: Mapping[int, list[Tensor]]) -> Gradients:
         self._wait(ctx.run, "input")
         ctx.joints = [Joint([])]
         return self._values(ctx)
 
-    def backward_weight(self, ctx: RunContext) -> dict[tuple[str, int], Tensor | None]:
+    def backward_weight(self, ctx: Waited) -> dict[tuple[str, int], Tensor | None]:
         self._wait(ctx.run, "weight")
         return {}
 
-    def _values(self, ctx: RunContext) -> Gradients:
+    def counters(self) -> dict[str, float]:
+        return {}
+
+    def _values(self, ctx: Waited) -> Gradients:
         keys = [(arrival.value, reader) for arrival in ctx.run.arrivals for reader in arrival.readers]
         return Gradients({key: torch.zeros(()) for key in keys}, {})
 

@@ -42,6 +42,11 @@ def check(request: Request) -> None:
     if request.placement.device == "virtual" and (request.engine == "plain" or request.resume):
         what = "--engine plain" if request.engine == "plain" else "--resume"
         raise UserError(f"--device virtual trains nothing, so it does not go with {what}")
+    if request.placement.executor == "graphs" and recipe.sync_rule.kind == "asp" and not recipe.sync_rule.stash:
+        raise UserError(
+            f"--executor graphs computes a layer again in its backward, and under sync = {recipe.sync!r} its weights "
+            "may have changed since its forward; use sync = 'asp:stash', or --executor eager"
+        )
     if request.placement.waits is not None:
         read_costs(Path(request.placement.waits), built)
     if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):

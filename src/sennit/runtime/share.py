@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from sennit.executor.capture import Capturing
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.profile.costs import Costs
@@ -107,11 +109,13 @@ class Parts:
         gate: makes the check that opens a group; None for `VersionGate`.
         store: makes the slots of a CPU worker from the host store; None for `CpuStore`.
         channel: put around the channel of a CPU worker; None for none.
+        capturing: how layers are captured, for `GraphExecutor`; None for what the placement says.
     """
 
     gate: Callable[[Worker], Gate] | None = None
     store: Callable[[HostStore], DeviceStore] | None = None
     channel: Callable[[Channel], Channel] | None = None
+    capturing: Callable[[torch.device], Capturing] | None = None
 
 
 REAL_PARTS = Parts()

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sennit.executor.capture import CudaGraphs
 from sennit.executor.eager import EagerExecutor, RunContext
+from sennit.executor.graphs import GraphContext, GraphExecutor
 from sennit.executor.virtual import VirtualExecutor
 from sennit.program.cut import Run
 from sennit.program.run import bind_inputs
@@ -52,8 +54,16 @@ class Flight:
 
     values: dict[int, tuple[Any, bool]] = field(default_factory=dict)
     grads: dict[int, dict[int, Tensor | None]] = field(default_factory=dict)
-    context: RunContext | None = None
+    context: RunContext | GraphContext | None = None
     found: dict[Use, Tensor | None] | None = None
+
+
+def executor_for(share: Share, eager: EagerExecutor) -> Any:
+    """What computes tasks: one of the executors, whose methods are those of `EagerExecutor`."""
+    if share.waits is not None:
+        return VirtualExecutor(share.waits)
+    capturing = share.parts.capturing or (CudaGraphs if share.placement.executor == "graphs" else None)
+    return eager if capturing is None else GraphExecutor(eager, capturing(eager.device))
 
 
 class Tasks:
@@ -72,10 +82,8 @@ class Tasks:
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
         modules = self.built.modules  # slots are bound into these
-        self.executor: EagerExecutor | VirtualExecutor = (
-            EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
-            if share.waits is None
-            else VirtualExecutor(share.waits)
+        self.executor = executor_for(
+            share, EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
         )
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
@@ -161,7 +169,7 @@ class Tasks:
         if subnet.all_losses:
             self.report(("loss", subnet.seq_id, subnet.arch, subnet.losses))
 
-    def depart(self, subnet: Subnet, run: Run, j: int, out: dict[int, Any], ctx: RunContext) -> None:
+    def depart(self, subnet: Subnet, run: Run, j: int, out: dict[int, Any], ctx: RunContext | GraphContext) -> None:
         """Send values to the runs that read them; one message per receiving run."""
         for reader in sorted({r for _, readers in run.departures for r in readers}):
             message = Message("F", subnet.seq_id, j, reader, run.index)

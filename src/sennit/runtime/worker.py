@@ -352,7 +352,7 @@ class Worker:
         self.store.flush()
         busy = self.clock.total()
         self.log.flush()
-        self.recorder.count(self.store.counters())
+        self.recorder.count({**self.store.counters(), **self.tasks.executor.counters()})
         self.recorder.flush()
         self.said_cut = int(limit)
         self.launcher.send(("cut", int(limit), busy))

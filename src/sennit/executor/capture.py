@@ -1,0 +1,103 @@
+"""Capturing: a call is run once, and what it launched can be launched again by one call from the host."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+
+class NotCapturable(Exception):
+    """A call that cannot be replayed; says why."""
+
+
+class Graph(Protocol):
+    """Something captured."""
+
+    def replay(self) -> None:
+        """Do again what the call did, with what is in its memory now."""
+        ...
+
+
+class Capturing(Protocol):
+    """How a device captures."""
+
+    def seed(self, key: int) -> None:
+        """Seed the generator from which captured kernels draw."""
+        ...
+
+    def capture(self, call: Callable[[], None]) -> Graph:
+        """Run `call` and keep what it launches.
+
+        Raises:
+            NotCapturable: it looks at results on the host, or draws there.
+        """
+        ...
+
+
+class CudaGraphs:
+    """CUDA graphs on one GPU, all in one pool of memory: they are replayed one after the other, on one stream, and
+    what they give lies outside the pool.
+    """
+
+    WARM = 2
+    """Runs before a capture: libraries choose kernels and load them at the first."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.generator = torch.cuda.default_generators[device.index or 0]
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def seed(self, key: int) -> None:
+        self.generator.manual_seed(key)
+
+    def capture(self, call: Callable[[], None]) -> Graph:
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self.stream):
+            with no_host_draws(), _no_waiting():
+                for _ in range(self.WARM):
+                    call()
+            torch.cuda.synchronize(self.device)
+            self.generator.manual_seed(0)
+            # other threads of this process (NCCL's watchdog) may ask the device meanwhile
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                call()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+        return graph
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Calls that wait for the device, to look at a result or to read pageable memory, cannot be captured."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        if "synchronizing" not in str(error):
+            raise
+        raise NotCapturable("it waits for the device") from error
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+@contextmanager
+def no_host_draws() -> Iterator[None]:
+    """What is drawn on the host would be drawn once and replayed for ever."""
+
+    def states() -> Sequence[Any]:
+        return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(np.random.get_state())
+
+    before = states()
+    yield
+    if states() != before:
+        raise NotCapturable("it draws random numbers on the host")

@@ -1,0 +1,259 @@
+"""`LayerGraph`: one kind of layer at one shape, captured over staging memory.
+
+    forward    parameters ─▶ staging    input ─▶ staging    replay    staging ─▶ output
+    backward   parameters ─▶ staging    input ─▶ staging    replay    staging ─▶ gradients
+                                        gradient of the output ─▶ staging
+
+The backward computes the layer again: nothing is kept of the forward but its input, the memory in which its parameters
+lie, which stay as they are until the backward is done, and a copy of the buffers that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sennit.executor.capture import Capturing, Graph
+from sennit.executor.eager import EagerExecutor, RunContext
+from sennit.executor.staging import Parcel, Place, Staging, parcels, views
+from sennit.program.step import Program, Step
+from sennit.supernet.context import StepContext
+from sennit.supernet.keys import mix, name_key
+
+
+class Unseeded(StepContext):
+    """Captured kernels draw from a generator that is seeded before each replay."""
+
+    def enter(self, step_key: int) -> None:
+        pass
+
+
+@dataclass
+class Played:
+    """What the backward of a replayed layer needs.
+
+    Attributes:
+        reads: what it read; sizes as tuples.
+        held: bytes of each parcel, where they lie.
+        buffers: bytes of the parcels that the forward wrote, as they were before, by number of the parcel.
+        context: of its draws.
+    """
+
+    graph: LayerGraph
+    step: Step
+    reads: list[Any]
+    held: list[Tensor]
+    buffers: dict[int, Tensor]
+    context: StepContext
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Those of `reads` that are tensors."""
+        return [read for read in self.reads if isinstance(read, Tensor)]
+
+    @property
+    def key(self) -> int:
+        return mix(self.context.key, name_key(self.step.name))
+
+    def again(self) -> list[Tensor]:
+        """Copies of the tensors that the layer held in its forward."""
+        return self.graph.unpacked([self.buffers.get(k, flat).clone() for k, flat in enumerate(self.held)])
+
+
+@dataclass
+class Found:
+    """What a backward gives.
+
+    Attributes:
+        inputs: gradient of each tensor read; None where none is wanted or there is none.
+        flats: of each parcel with gradients, their bytes in the layout of the parameters.
+        parameters: number of the tensor to its gradient, inside `flats`.
+    """
+
+    inputs: list[Tensor | None]
+    flats: list[Tensor] = field(default_factory=list[Tensor])
+    parameters: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+
+
+class LayerGraph:
+    """Captured for one step, replayed for all of its kind.
+
+    Args:
+        held: the tensors that the step holds (parameters and buffers), in the order of its tables.
+        names: of `held`.
+        reads: what the step reads; sizes as tuples.
+        wanted: of each of `reads`, whether a gradient goes back.
+    """
+
+    def __init__(
+        self, device: Capturing, staging: Staging, executor: EagerExecutor, program: Program, step: Step,
+        names: tuple[str, ...], held: Sequence[Tensor], reads: Sequence[Any], wanted: Sequence[bool],
+        context: StepContext,
+    ) -> None:  # fmt: skip
+        self.device, self.staging = device, staging
+        self.parcels: tuple[Parcel, ...] = parcels(held)
+        self.stage = [staging.bytes(f"held {i}", p.places, p.nbytes) for i, p in enumerate(self.parcels)]
+        self.trains = frozenset(i for i, tensor in enumerate(held) if tensor.requires_grad)
+        self.own = self.unpacked(self.stage)
+        self.wanted = tuple(wanted)
+        self.inputs = [staging.tensor(f"read {i}", t) for i, t in enumerate(reads) if isinstance(t, Tensor)]
+        self._reads, self._step, self._program, self._executor = list(reads), step, program, executor
+        self._slot = dict(zip(names, self.own, strict=True))
+        self._context = Unseeded(0, context.precision, context.device)
+        kept = executor.kept
+        self.written = tuple(
+            k for k, parcel in enumerate(self.parcels)
+            if any(names[i] in step.written and names[i] not in kept for i in parcel.members)
+        )  # fmt: skip
+        self._keys = {name: i for i, name in reversed(list(enumerate(names)))}
+        self.out_wanted: tuple[bool, ...] = ()
+        self.outs: list[Tensor] = []
+        self.given: list[Tensor] = []
+        self.gradients: list[Tensor | None] = []
+        self.flats: dict[int, Tensor] = {}
+        self.members: dict[int, tuple[tuple[int, Place], ...]] = {}
+        self._reached: set[int] = set()
+        self.fill(self.inputs, [t for t in reads if isinstance(t, Tensor)])
+        self.fill(self.stage, [parcel.of(held) for parcel in self.parcels])
+        self.forward: Graph = device.capture(self._forward)
+        self.backward: Graph | None = None
+        if any(self.out_wanted):
+            self._prepare_backward()
+            self.backward = device.capture(self._backward)
+
+    # -- what is captured
+
+    def _run(self) -> tuple[RunContext, list[Tensor], list[Tensor]]:
+        """The step on staging: its context, the leaves of `inputs`, what it gives."""
+        step, ctx = self._step, RunContext()
+        tensors = iter(self.inputs)
+        values: dict[int, object] = {}
+        leaves: list[Tensor] = []
+        for n, read, wanted in zip(step.reads, self._reads, self.wanted, strict=True):
+            value: object = read
+            if isinstance(read, Tensor):
+                value = leaf = next(tensors).detach()
+                leaves.append(leaf.requires_grad_() if wanted else leaf)
+            values[n] = value
+        self._executor.step(self._program, step, self._slot.__getitem__, values, self._context, ctx)
+        made = [values[n] for n in step.writes]
+        assert all(isinstance(t, Tensor) for t in made)
+        return ctx, leaves, made  # type: ignore[return-value]
+
+    def _forward(self) -> None:
+        _, _, made = self._run()
+        if not self.outs:
+            self.out_wanted = tuple(t.requires_grad for t in made)
+            self.outs = [self.staging.tensor(f"gives {i}", t) for i, t in enumerate(made)]
+        for out, tensor in zip(self.outs, made, strict=True):
+            out.copy_(tensor.detach())
+
+    def _prepare_backward(self) -> None:
+        """Memory for gradients. They lie like the parameters, so that one copy takes them all."""
+        self.given = [
+            self.staging.tensor(f"given {i}", out)
+            for i, (out, wanted) in enumerate(zip(self.outs, self.out_wanted, strict=True))
+            if wanted
+        ]
+        self.gradients = [
+            self.staging.tensor(f"gradient {i}", read) if wanted else None
+            for i, (read, wanted) in enumerate(
+                (read, wanted)
+                for read, wanted in zip(self._reads, self.wanted, strict=True)
+                if isinstance(read, Tensor)
+            )
+        ]
+        for k, parcel in enumerate(self.parcels):
+            trained = tuple(
+                (i, place) for i, place in zip(parcel.members, parcel.places, strict=True) if self.own[i].requires_grad
+            )
+            if trained:
+                self.flats[k] = self.staging.bytes(f"gradients {k}", parcel.places, parcel.nbytes)
+                self.members[k] = trained
+
+    def _backward(self) -> None:
+        ctx, leaves, made = self._run()
+        roots = [t for t in made if t.requires_grad]
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        keys = list(ctx.parameter_leaves)
+        found = torch.autograd.grad(
+            roots, [*wanted, *ctx.parameter_leaves.values()], self.given, allow_unused=True
+        )  # fmt: skip
+        arrived = iter(found)
+        for n, leaf in enumerate(leaves):
+            if leaf.requires_grad:
+                grad = next(arrived)
+                target = self.gradients[n]
+                if grad is None or target is None:
+                    self.gradients[n] = None
+                else:
+                    target.copy_(grad)
+        places = {i: (k, place) for k, trained in self.members.items() for i, place in trained}
+        for (name, _), grad in zip(keys, arrived, strict=True):
+            i = self._keys[name]
+            k, place = places[i]
+            if grad is not None:
+                self._reached.add(i)
+                views(self.flats[k], [place])[0].copy_(grad)
+
+    # -- memory
+
+    def unpacked(self, flats: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors inside the bytes of parcels, as leaves."""
+        found: dict[int, Tensor] = {}
+        for parcel, flat in zip(self.parcels, flats, strict=True):
+            found.update(zip(parcel.members, views(flat, parcel.places), strict=True))
+        return [found[i].requires_grad_(i in self.trains) for i in range(len(found))]
+
+    def copies(self, held: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of the tensors of a layer, lying as they do."""
+        return self.unpacked([parcel.of(held).clone() for parcel in self.parcels])
+
+    # -- replaying
+
+    @staticmethod
+    def fill(stage: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+        for target, tensor in zip(stage, tensors, strict=True):
+            target.copy_(tensor)
+
+    def play(self, held: Sequence[Tensor], reads: list[Any], context: StepContext, step: Step) -> Played:
+        """Run the forward of a layer of this kind; what it gives is in `outs`."""
+        flats = [parcel.of(held) for parcel in self.parcels]
+        played = Played(self, step, reads, flats, {k: flats[k].clone() for k in self.written}, context)
+        self.fill(self.stage, flats)
+        self.fill(self.inputs, played.tensors)
+        self.device.seed(played.key)
+        self.forward.replay()
+        for k in self.written:
+            flats[k].copy_(self.stage[k])
+        return played
+
+    def given_out(self) -> list[Tensor]:
+        """What the last forward gave, out of staging."""
+        return [out.clone() for out in self.outs]
+
+    def play_back(self, played: Played, given: Sequence[Tensor]) -> Found:
+        """Run the backward.
+
+        Args:
+            given: gradient of each output that wants one.
+        """
+        assert self.backward is not None
+        self.fill(self.stage, [played.buffers.get(k, flat) for k, flat in enumerate(played.held)])
+        self.fill(self.inputs, played.tensors)
+        self.fill(self.given, given)
+        self.device.seed(played.key)
+        self.backward.replay()
+        found = Found([None if g is None else g.clone() for g in self.gradients])
+        for k, flat in self.flats.items():
+            own = flat.clone()
+            found.flats.append(own)
+            trained = [(i, place) for i, place in self.members[k] if i in self._reached]
+            found.parameters.update(
+                zip((i for i, _ in trained), views(own, [place for _, place in trained]), strict=True)
+            )
+        return found

@@ -1,0 +1,118 @@
+"""Fixed memory that captured work reads and writes.
+
+    tensors of a layer, wherever they lie ──copy──▶ staging ──▶ captured kernels
+
+Captured kernels have fixed addresses, and layers come and go in slots. A group lies in one piece (`memory.layout`), so
+what a layer holds is copied by one launch per group and not by one per tensor. Work that is replayed one after the
+other may use the same staging, so there is one per layout and not one per layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sennit.memory.layout import BOUNDARY
+
+Place = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Of a tensor in a parcel: offset in bytes, shape, strides, type."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Tensors that lie side by side in one storage.
+
+    Attributes:
+        members: which of the layer's tensors, by number.
+        places: of each.
+        nbytes: from the first byte to the last.
+    """
+
+    members: tuple[int, ...]
+    places: tuple[Place, ...]
+    nbytes: int
+
+    def of(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Its bytes, in the storage in which these tensors lie."""
+        first, last = tensors[self.members[0]], tensors[self.members[-1]]
+        start = first.storage_offset() * first.element_size() - self.places[0][0]
+        assert last.storage_offset() * last.element_size() == start + self.places[-1][0], "a layer that lies otherwise"
+        storage = first.untyped_storage()
+        return torch.empty(0, dtype=torch.uint8, device=first.device).set_(storage, start, (self.nbytes,), (1,))
+
+
+def parcels(tensors: Sequence[Tensor]) -> tuple[Parcel, ...]:
+    """Tensors that lie side by side, together. What lies between two groups is left alone."""
+    spans = [_span(tensor) for tensor in tensors]
+    order = sorted(range(len(tensors)), key=lambda i: (tensors[i].untyped_storage().data_ptr(), spans[i]))
+    rows: list[list[int]] = []
+    for i in order:
+        last = rows[-1][-1] if rows else None
+        if last is None or not _beside(tensors[last], tensors[i], spans[last][1], spans[i][0]):
+            rows.append([])
+        rows[-1].append(i)
+    found: list[Parcel] = []
+    for members in sorted(rows):
+        start = spans[members[0]][0]
+        places = tuple(
+            (spans[i][0] - start, tuple(tensors[i].shape), tuple(tensors[i].stride()), tensors[i].dtype)
+            for i in members
+        )  # fmt: skip
+        found.append(Parcel(tuple(members), places, max(spans[i][1] for i in members) - start))
+    return tuple(found)
+
+
+def _beside(a: Tensor, b: Tensor, end: int, start: int) -> bool:
+    """Whether `b`, from byte `start`, follows `a`, which ends at byte `end`, with nothing of others between."""
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and start - end < BOUNDARY
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """First byte and the one after the last, from the start of the storage."""
+    size = tensor.element_size()
+    first = int(tensor.storage_offset()) * size
+    if not tensor.numel():
+        return first, first
+    return first, first + (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * size
+
+
+def views(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
+    """Tensors inside the bytes `flat`, each a base of its own: autograd counts the changes of each."""
+    storage, start = flat.untyped_storage(), flat.storage_offset()
+    return [
+        torch.empty(0, dtype=dtype, device=flat.device).set_(
+            storage, (start + offset) // dtype.itemsize, shape, stride
+        )
+        for offset, shape, stride, dtype in places
+    ]  # fmt: skip
+
+
+class Staging:
+    """Hands out staging, the same for the same use."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._held: dict[object, Tensor] = {}
+
+    def bytes(self, use: str, places: tuple[Place, ...], nbytes: int) -> Tensor:
+        """Memory for a parcel."""
+        key = (use, places, nbytes)
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = torch.zeros(nbytes, dtype=torch.uint8, device=self.device)
+        return held
+
+    def tensor(self, use: str, like: Tensor) -> Tensor:
+        """Memory for a tensor of this shape, contiguous."""
+        key = (use, tuple(like.shape), like.dtype)
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = torch.zeros(like.shape, dtype=like.dtype, device=self.device)
+        return held
+
+    @property
+    def nbytes(self) -> int:
+        return sum(held.nbytes for held in self._held.values())
