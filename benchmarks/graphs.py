@@ -36,7 +36,6 @@ from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Placement, Recipe, read_recipe
 from sennit.runtime.fingerprint import fingerprint
-from sennit.runtime.forked import in_child
 from sennit.runtime.request import Request
 from sennit.runtime.train import train
 from sennit.space.model_space import as_call
@@ -56,6 +55,7 @@ class Layers:
         self.like = unique_tensors(skeleton)
         self.eager = EagerExecutor(skeleton, canonical_names(skeleton), self.built.frozen_names, device)
         self.graphs = GraphExecutor(self.eager, CudaGraphs(device))
+        self.trained = frozenset(self.built.trained)
         self.held: dict[str, Tensor] = {}
 
     def slot(self, name: str) -> Tensor:
@@ -67,8 +67,8 @@ class Layers:
             flat = torch.zeros(region.nbytes, dtype=torch.uint8, device=self.device)
             for n, tensor in region.views_of(flat).items():
                 if tensor.dtype.is_floating_point:
-                    tensor.normal_(0.0, 0.02) if n in self.built.trained else tensor.fill_(1.0)
-                self.held[n] = tensor.requires_grad_(n in self.built.trained)
+                    tensor.normal_(0.0, 0.02) if n in self.trained else tensor.fill_(1.0)
+                self.held[n] = tensor.requires_grad_(n in self.trained)
         return self.held[name]
 
     def subnet(self, y: int, program: Program, batch: int, timed: bool) -> dict[str, Any]:
@@ -222,23 +222,27 @@ def main() -> int:
     if given.precision:
         recipe = replace(recipe, precision=given.precision)
     result: dict[str, Any] = {
-        "command": " ".join(sys.argv), "commit": given.commit or commit(), "fingerprint": fingerprint("cuda"),
-        "micro-batches": recipe.micro_batches, "precision": recipe.precision,
+        "command": " ".join(sys.argv), "commit": given.commit or commit(), "micro-batches": recipe.micro_batches,
+        "precision": recipe.precision, "runs": [],
     }  # fmt: skip
-    result["host"] = in_child(lambda: host_times(recipe, given.subnets, given.timelines))
-    sys.stdout.write(json.dumps(result["host"], indent=1) + "\n")
-    result["runs"] = []
+
+    def keep() -> None:
+        given.out.write_text(json.dumps(result, indent=1) + "\n")
+
     for engine, executor in (("pipeline", "eager"), ("pipeline", "graphs"), ("plain", "eager")):
-        if given.steps:
+        if given.steps:  # the plain loop starts CUDA here, after which no workers can be forked
             folder = given.out.with_suffix("") / f"{engine}-{executor}"
             result["runs"].append(trained(recipe, engine, executor, given.steps, folder))
             sys.stdout.write(json.dumps(result["runs"][-1]) + "\n")
             sys.stdout.flush()
-            given.out.write_text(json.dumps(result, indent=1) + "\n")
-    equal = len({tuple(run[h] for h in HASHES) for run in result["runs"]}) <= 1 and result["host"]["equal"]
-    result["equal"] = equal
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if equal else 1
+            keep()
+    result["fingerprint"] = fingerprint("cuda")
+    result["host"] = host_times(recipe, given.subnets, given.timelines)
+    sys.stdout.write(json.dumps(result["host"], indent=1) + "\n")
+    hashes = {tuple(run[h] for h in HASHES) for run in result["runs"]}
+    result["equal"] = len(hashes) <= 1 and result["host"]["equal"]
+    keep()
+    return 0 if result["equal"] else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -48,6 +49,7 @@ class CudaGraphs:
     """Runs before a capture: libraries choose kernels and load them at the first."""
 
     def __init__(self, device: torch.device) -> None:
+        torch.cuda.init()  # generators are there only then
         self.device = device
         self.generator = torch.cuda.default_generators[device.index or 0]
         self.stream = torch.cuda.Stream(device)
@@ -79,7 +81,9 @@ class CudaGraphs:
 def _no_waiting() -> Iterator[None]:
     """Calls that wait for the device, to look at a result or to read pageable memory, cannot be captured."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype feature")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     except RuntimeError as error:

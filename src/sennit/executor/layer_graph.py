@@ -19,10 +19,13 @@ from torch import Tensor
 
 from sennit.executor.capture import Capturing, Graph
 from sennit.executor.eager import EagerExecutor, RunContext
-from sennit.executor.staging import Parcel, Place, Staging, parcels, views
+from sennit.executor.staging import Parcel, Place, Staging, copy, views, windows
 from sennit.program.step import Program, Step
 from sennit.supernet.context import StepContext
 from sennit.supernet.keys import mix, name_key
+
+TENSOR = object()
+"""Stands for a tensor among what a step reads."""
 
 
 class Unseeded(StepContext):
@@ -95,13 +98,14 @@ class LayerGraph:
         context: StepContext,
     ) -> None:  # fmt: skip
         self.device, self.staging = device, staging
-        self.parcels: tuple[Parcel, ...] = parcels(held)
+        self.parcels: tuple[Parcel, ...] = staging.parcels(held)
         self.stage = [staging.bytes(f"held {i}", p.places, p.nbytes) for i, p in enumerate(self.parcels)]
         self.trains = frozenset(i for i, tensor in enumerate(held) if tensor.requires_grad)
         self.own = self.unpacked(self.stage)
         self.wanted = tuple(wanted)
         self.inputs = [staging.tensor(f"read {i}", t) for i, t in enumerate(reads) if isinstance(t, Tensor)]
-        self._reads, self._step, self._program, self._executor = list(reads), step, program, executor
+        self._sizes = [TENSOR if isinstance(t, Tensor) else t for t in reads]
+        self._step, self._program, self._executor = step, program, executor
         self._slot = dict(zip(names, self.own, strict=True))
         self._context = Unseeded(0, context.precision, context.device)
         kept = executor.kept
@@ -117,13 +121,16 @@ class LayerGraph:
         self.flats: dict[int, Tensor] = {}
         self.members: dict[int, tuple[tuple[int, Place], ...]] = {}
         self._reached: set[int] = set()
-        self.fill(self.inputs, [t for t in reads if isinstance(t, Tensor)])
-        self.fill(self.stage, [parcel.of(held) for parcel in self.parcels])
+        self.reached: dict[int, list[tuple[int, Place]]] = {}
+        """Of each parcel, the members that have gradients."""
+        flats = [parcel.of(held) for parcel in self.parcels]
+        copy([*self.stage, *self.inputs], [*flats, *(t for t in reads if isinstance(t, Tensor))])
         self.forward: Graph = device.capture(self._forward)
         self.backward: Graph | None = None
         if any(self.out_wanted):
             self._prepare_backward()
             self.backward = device.capture(self._backward)
+            self.reached = {k: [(i, p) for i, p in t if i in self._reached] for k, t in self.members.items()}
 
     # -- what is captured
 
@@ -133,9 +140,9 @@ class LayerGraph:
         tensors = iter(self.inputs)
         values: dict[int, object] = {}
         leaves: list[Tensor] = []
-        for n, read, wanted in zip(step.reads, self._reads, self.wanted, strict=True):
+        for n, read, wanted in zip(step.reads, self._sizes, self.wanted, strict=True):
             value: object = read
-            if isinstance(read, Tensor):
+            if read is TENSOR:
                 value = leaf = next(tensors).detach()
                 leaves.append(leaf.requires_grad_() if wanted else leaf)
             values[n] = value
@@ -159,13 +166,10 @@ class LayerGraph:
             for i, (out, wanted) in enumerate(zip(self.outs, self.out_wanted, strict=True))
             if wanted
         ]
+        wanted = [w for w, read in zip(self.wanted, self._sizes, strict=True) if read is TENSOR]
         self.gradients = [
-            self.staging.tensor(f"gradient {i}", read) if wanted else None
-            for i, (read, wanted) in enumerate(
-                (read, wanted)
-                for read, wanted in zip(self._reads, self.wanted, strict=True)
-                if isinstance(read, Tensor)
-            )
+            self.staging.tensor(f"gradient {i}", read) if w else None
+            for i, (read, w) in enumerate(zip(self.inputs, wanted, strict=True))
         ]
         for k, parcel in enumerate(self.parcels):
             trained = tuple(
@@ -215,17 +219,11 @@ class LayerGraph:
 
     # -- replaying
 
-    @staticmethod
-    def fill(stage: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
-        for target, tensor in zip(stage, tensors, strict=True):
-            target.copy_(tensor)
-
     def play(self, held: Sequence[Tensor], reads: list[Any], context: StepContext, step: Step) -> Played:
         """Run the forward of a layer of this kind; what it gives is in `outs`."""
         flats = [parcel.of(held) for parcel in self.parcels]
         played = Played(self, step, reads, flats, {k: flats[k].clone() for k in self.written}, context)
-        self.fill(self.stage, flats)
-        self.fill(self.inputs, played.tensors)
+        copy([*self.stage, *self.inputs], [*flats, *played.tensors])
         self.device.seed(played.key)
         self.forward.replay()
         for k in self.written:
@@ -243,17 +241,16 @@ class LayerGraph:
             given: gradient of each output that wants one.
         """
         assert self.backward is not None
-        self.fill(self.stage, [played.buffers.get(k, flat) for k, flat in enumerate(played.held)])
-        self.fill(self.inputs, played.tensors)
-        self.fill(self.given, given)
+        flats = [played.buffers.get(k, flat) for k, flat in enumerate(played.held)] if played.buffers else played.held
+        copy([*self.stage, *self.inputs, *self.given], [*flats, *played.tensors, *given])
         self.device.seed(played.key)
         self.backward.replay()
-        found = Found([None if g is None else g.clone() for g in self.gradients])
-        for k, flat in self.flats.items():
-            own = flat.clone()
-            found.flats.append(own)
-            trained = [(i, place) for i, place in self.members[k] if i in self._reached]
-            found.parameters.update(
-                zip((i for i, _ in trained), views(own, [place for _, place in trained]), strict=True)
-            )
+        out_of = [*(g for g in self.gradients if g is not None), *self.flats.values()]
+        own = [torch.empty_like(t) for t in out_of]
+        copy(own, out_of)
+        rest = iter(own)
+        found = Found([None if g is None else next(rest) for g in self.gradients])
+        for trained, flat in zip(self.reached.values(), rest, strict=True):
+            found.flats.append(flat)
+            found.parameters.update(zip((i for i, _ in trained), windows(flat, [p for _, p in trained]), strict=True))
         return found

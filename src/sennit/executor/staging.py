@@ -21,6 +21,10 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
 """Of a tensor in a parcel: offset in bytes, shape, strides, type."""
 
 
+WORD = 4
+"""Bytes that are copied as one number: tensors of one type go together."""
+
+
 @dataclass(frozen=True)
 class Parcel:
     """Tensors that lie side by side in one storage.
@@ -37,11 +41,17 @@ class Parcel:
 
     def of(self, tensors: Sequence[Tensor]) -> Tensor:
         """Its bytes, in the storage in which these tensors lie."""
-        first, last = tensors[self.members[0]], tensors[self.members[-1]]
+        first = tensors[self.members[0]]
+        known = getattr(first, "_parcel", None)
+        if known is not None and known[0] is self:
+            return known[1]  # a leaf of a slot stays where it is as long as it lives
+        last = tensors[self.members[-1]]
         start = first.storage_offset() * first.element_size() - self.places[0][0]
         assert last.storage_offset() * last.element_size() == start + self.places[-1][0], "a layer that lies otherwise"
         storage = first.untyped_storage()
-        return torch.empty(0, dtype=torch.uint8, device=first.device).set_(storage, start, (self.nbytes,), (1,))
+        found = torch.empty(0, dtype=torch.uint8, device=first.device).set_(storage, start, (self.nbytes,), (1,))
+        first._parcel = (self, found)  # type: ignore[attr-defined]
+        return found
 
 
 def parcels(tensors: Sequence[Tensor]) -> tuple[Parcel, ...]:
@@ -90,12 +100,64 @@ def views(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
     ]  # fmt: skip
 
 
+def windows(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
+    """Tensors inside the bytes `flat`, as views of it."""
+    typed: dict[torch.dtype, Tensor] = {}
+    found: list[Tensor] = []
+    for offset, shape, stride, dtype in places:
+        base = typed.get(dtype)
+        if base is None:
+            base = typed[dtype] = _as(flat, dtype)
+        found.append(base.as_strided(shape, stride, offset // dtype.itemsize))
+    flat._windows = (next(iter(typed)), places) if len(typed) == 1 else None  # type: ignore[attr-defined]
+    return found
+
+
+def bundle(tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Place]] | None:
+    """What these are windows of, as numbers, and how they lie in it; None if they are not all windows of one thing.
+
+    Numbers between them mean nothing: what is done to every number may be done to the whole at once.
+    """
+    base = tensors[0]._base if tensors else None
+    if base is None or any(tensor._base is not base for tensor in tensors):
+        return None
+    known = getattr(base, "_windows", None)
+    if known is None or len(known[1]) != len(tensors):
+        return None
+    return _as(base, known[0]), known[1]
+
+
+def _as(flat: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as numbers; what is left over at the end is left out."""
+    whole = len(flat) // dtype.itemsize * dtype.itemsize
+    return flat[:whole].view(dtype) if whole < len(flat) else flat.view(dtype)
+
+
+def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source into its target, by as few launches as can be. Targets are contiguous."""
+    into: list[Tensor] = []
+    out_of: list[Tensor] = []
+    for target, source in zip(targets, sources, strict=True):
+        if target.dim() and target.shape[-1] * target.itemsize % WORD == 0 and source.is_contiguous():
+            into.append(target.view(torch.int32))
+            out_of.append(source.view(torch.int32))
+        else:
+            target.copy_(source)
+    if into:
+        torch._foreach_copy_(into, out_of)  # pyright: ignore[reportPrivateImportUsage]
+
+
 class Staging:
     """Hands out staging, the same for the same use."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._held: dict[object, Tensor] = {}
+        self._parcels: dict[Parcel, Parcel] = {}
+
+    def parcels(self, tensors: Sequence[Tensor]) -> tuple[Parcel, ...]:
+        """`parcels`, where equal ones are one object."""
+        return tuple(self._parcels.setdefault(parcel, parcel) for parcel in parcels(tensors))
 
     def bytes(self, use: str, places: tuple[Place, ...], nbytes: int) -> Tensor:
         """Memory for a parcel."""

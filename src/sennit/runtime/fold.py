@@ -8,9 +8,11 @@ Parts may arrive in any order and from several workers; a sum is formed only whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
+
+from sennit.executor.staging import Place, bundle
 
 Use = tuple[str, int]
 """`(name, step)`, step -1 for a parameter that one step uses."""
@@ -31,6 +33,8 @@ class GroupFold:
         self.seen: dict[int, int] = {}
         self.next = 0
         self.total: dict[str, Tensor] = {}
+        self.whole: tuple[Tensor, Sequence[Place]] | None = None
+        """All of `total`, if it lies in one piece and may be added to as one."""
 
     def add(self, micro_batch: int, part: Mapping[Use, Tensor | None]) -> bool:
         """Add what one run gives for one micro-batch. Returns whether everything is there."""
@@ -42,6 +46,8 @@ class GroupFold:
         return self.next == self.m
 
     def _fold(self, part: Mapping[Use, Tensor | None]) -> None:
+        if self._fold_whole(part):
+            return
         totals: dict[str, Tensor] = {}
         for name, step in sorted(part, key=lambda use: (use[0], -use[1])):
             grad = part[name, step]
@@ -52,3 +58,23 @@ class GroupFold:
                 self.total[name].add_(grad)
             else:
                 self.total[name] = self.own(name, grad)
+
+    def _fold_whole(self, part: Mapping[Use, Tensor | None]) -> bool:
+        """Add gradients that lie in one piece by one operation: the same sums. False if they do not."""
+        grads = [grad for grad in part.values() if grad is not None]
+        if len({name for name, _ in part}) < len(part) or (self.total and self.whole is None):
+            return False
+        piece = bundle(grads)
+        if piece is None:
+            return False
+        if self.whole is None:
+            self.whole = piece
+            self.total = {name: grad for (name, _), grad in part.items() if grad is not None}  # a copy already
+            return True
+        numbers, places = self.whole
+        same = (
+            places == piece[1] and {name for (name, _), grad in part.items() if grad is not None} == self.total.keys()
+        )
+        if same:
+            numbers.add_(piece[0])
+        return same
