@@ -6,8 +6,10 @@ A hash is taken over sorted lines `name dtype [shape] sha256(bytes)`, joined by 
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +18,27 @@ from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.optim import delayed_of, parameter_names
 
 
+MANY = 1 << 28
+"""Bytes that take long enough (a second is some GB) to start threads for."""
+
+
 def tensor_line(name: str, tensor: Tensor) -> str:
     """`name float32 [2,3] hex`; bytes little-endian in logical (row-major) order."""
     data = tensor.detach().to("cpu").contiguous()
-    raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
+    raw = data.reshape(-1).view(torch.uint8).numpy() if data.numel() else b""
     shape = ",".join(str(n) for n in data.shape)
     return f"{name} {str(data.dtype).removeprefix('torch.')} [{shape}] {hashlib.sha256(raw).hexdigest()}"
 
 
 def hash_tensors(tensors: Mapping[str, Tensor] | list[tuple[str, Tensor]]) -> str:
-    """Hex digest over the lines of all tensors, sorted."""
-    lines = sorted(tensor_line(name, tensor) for name, tensor in _pairs(tensors))
+    """Hex digest over the lines of all tensors, sorted. Many bytes are hashed by several threads."""
+    pairs = list(_pairs(tensors))
+    if sum(tensor.nbytes for _, tensor in pairs) < MANY:
+        lines = [tensor_line(name, tensor) for name, tensor in pairs]
+    else:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+            lines = list(threads.map(lambda pair: tensor_line(*pair), pairs))
+    lines.sort()
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
