@@ -45,8 +45,8 @@ class CudaGraphs:
     what they give lies outside the pool.
     """
 
-    WARM = 2
-    """Runs before a capture: libraries choose kernels and load them at the first."""
+    WARM = 1
+    """Runs before a capture: libraries choose kernels and load them at the first, and get memory for this stream."""
 
     def __init__(self, device: torch.device) -> None:
         torch.cuda.init()  # generators are there only then
@@ -99,7 +99,8 @@ def no_host_draws() -> Iterator[None]:
     """What is drawn on the host would be drawn once and replayed for ever."""
 
     def states() -> Sequence[Any]:
-        return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(np.random.get_state())
+        drawn: Any = np.random.get_state()
+        return torch.get_rng_state().numpy().tobytes(), random.getstate(), drawn[1].tobytes(), drawn[2:]
 
     before = states()
     yield

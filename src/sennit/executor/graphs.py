@@ -120,11 +120,12 @@ class GraphExecutor:
     ) -> None:  # fmt: skip
         """Replay a step if it can be, else run it."""
         if step.kind == "module":
-            held = [slot(name) for name in self.holds_of(step)]
-            graph = self.graph(program, step, held, values, ctx.wanted, context)
+            graph = self.graph(program, step, slot, values, ctx.wanted, context)
             if graph is not None:
                 self.counts["replayed steps"] += 1
-                ctx.done.append((step, graph.play(held, [values[n] for n in step.reads], context, step)))
+                names = self.holds_of(step)
+                flats = [parcel.of(slot(names[i])) for parcel, i in zip(graph.parcels, graph.firsts, strict=True)]
+                ctx.done.append((step, graph.play(flats, [values[n] for n in step.reads], context, step)))
                 values.update(zip(step.writes, graph.given_out(), strict=True))
                 ctx.wanted.update(zip(step.writes, graph.out_wanted, strict=True))
                 return
@@ -143,7 +144,7 @@ class GraphExecutor:
     # -- graphs
 
     def graph(
-        self, program: Program, step: Step, held: Sequence[Tensor], values: Values, wanted: Mapping[int, bool],
+        self, program: Program, step: Step, slot: Callable[[str], Tensor], values: Values, wanted: Mapping[int, bool],
         context: StepContext,
     ) -> LayerGraph | None:  # fmt: skip
         """The graph of a step at the shapes of what it reads, captured if it is time; None: run it eagerly."""
@@ -152,6 +153,7 @@ class GraphExecutor:
         key = (step.name, _call(step), shapes, tied)
         if key in self.known:
             return self.known[key]
+        held = [slot(name) for name in self.holds_of(step)]
         try:
             full = (self.kind(step), same_call(step), shapes, tied, _layout(held), context.precision)
         except Unknown as reason:
@@ -209,7 +211,7 @@ class GraphExecutor:
         names = self.holds_of(step)
         own: dict[int, Any] = {n: values[n] for n in step.reads}
         ctx = self.eager.alone(program, step, dict(zip(names, theirs, strict=True)).__getitem__, own, wanted, context)
-        played = graph.play(ours, [values[n] for n in step.reads], context, step)
+        played = graph.play(graph.lying(ours), [values[n] for n in step.reads], context, step)
         made = graph.given_out()
         if not same_bits((made, ours), ([own[n] for n in step.writes], theirs)):
             return False

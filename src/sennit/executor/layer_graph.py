@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sennit.executor.capture import Capturing, Graph
 from sennit.executor.eager import EagerExecutor, RunContext
-from sennit.executor.staging import Parcel, Place, Staging, copy, views, windows
+from sennit.executor.staging import Parcel, Place, Staging, copy, numbers, views, windows
 from sennit.program.step import Program, Step
 from sennit.supernet.context import StepContext
 from sennit.supernet.keys import mix, name_key
@@ -41,6 +41,7 @@ class Played:
 
     Attributes:
         reads: what it read; sizes as tuples.
+        tensors: those of `reads` that are tensors, as numbers.
         held: bytes of each parcel, where they lie.
         buffers: bytes of the parcels that the forward wrote, as they were before, by number of the parcel.
         context: of its draws.
@@ -49,14 +50,10 @@ class Played:
     graph: LayerGraph
     step: Step
     reads: list[Any]
+    tensors: list[Tensor]
     held: list[Tensor]
     buffers: dict[int, Tensor]
     context: StepContext
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Those of `reads` that are tensors."""
-        return [read for read in self.reads if isinstance(read, Tensor)]
 
     @property
     def key(self) -> int:
@@ -123,13 +120,17 @@ class LayerGraph:
         self._reached: set[int] = set()
         self.reached: dict[int, list[tuple[int, Place]]] = {}
         """Of each parcel, the members that have gradients."""
-        flats = [parcel.of(held) for parcel in self.parcels]
-        copy([*self.stage, *self.inputs], [*flats, *(t for t in reads if isinstance(t, Tensor))])
+        self.firsts = tuple(parcel.members[0] for parcel in self.parcels)
+        self._filled = [numbers(t) for t in (*self.stage, *self.inputs)]
+        tensors = [t for t in reads if isinstance(t, Tensor)]
+        copy(self._filled, [*self.lying(held), *(numbers(t) for t in tensors)])
         self.forward: Graph = device.capture(self._forward)
         self.backward: Graph | None = None
         if any(self.out_wanted):
             self._prepare_backward()
             self.backward = device.capture(self._backward)
+            self._filled_back = [*self._filled, *map(numbers, self.given)]
+            self._results = [numbers(t) for t in (*(g for g in self.gradients if g is not None), *self.flats.values())]
             self.reached = {k: [(i, p) for i, p in t if i in self._reached] for k, t in self.members.items()}
 
     # -- what is captured
@@ -213,21 +214,33 @@ class LayerGraph:
             found.update(zip(parcel.members, views(flat, parcel.places), strict=True))
         return [found[i].requires_grad_(i in self.trains) for i in range(len(found))]
 
+    def lying(self, held: Sequence[Tensor]) -> list[Tensor]:
+        """Bytes of each parcel of a layer, where they lie.
+
+        Args:
+            held: all that the layer holds.
+        """
+        return [parcel.of(held[i]) for parcel, i in zip(self.parcels, self.firsts, strict=True)]
+
     def copies(self, held: Sequence[Tensor]) -> list[Tensor]:
         """Copies of the tensors of a layer, lying as they do."""
-        return self.unpacked([parcel.of(held).clone() for parcel in self.parcels])
+        return self.unpacked([flat.clone() for flat in self.lying(held)])
 
     # -- replaying
 
-    def play(self, held: Sequence[Tensor], reads: list[Any], context: StepContext, step: Step) -> Played:
-        """Run the forward of a layer of this kind; what it gives is in `outs`."""
-        flats = [parcel.of(held) for parcel in self.parcels]
-        played = Played(self, step, reads, flats, {k: flats[k].clone() for k in self.written}, context)
-        copy([*self.stage, *self.inputs], [*flats, *played.tensors])
+    def play(self, flats: list[Tensor], reads: list[Any], context: StepContext, step: Step) -> Played:
+        """Run the forward of a layer of this kind; what it gives is in `outs`.
+
+        Args:
+            flats: bytes of each parcel, where they lie.
+        """
+        tensors = [numbers(read) for read in reads if isinstance(read, Tensor)]
+        played = Played(self, step, reads, tensors, flats, {k: flats[k].clone() for k in self.written}, context)
+        copy(self._filled, [*flats, *tensors])
         self.device.seed(played.key)
         self.forward.replay()
         for k in self.written:
-            flats[k].copy_(self.stage[k])
+            flats[k].copy_(self._filled[k])
         return played
 
     def given_out(self) -> list[Tensor]:
@@ -242,14 +255,13 @@ class LayerGraph:
         """
         assert self.backward is not None
         flats = [played.buffers.get(k, flat) for k, flat in enumerate(played.held)] if played.buffers else played.held
-        copy([*self.stage, *self.inputs, *self.given], [*flats, *played.tensors, *given])
+        copy(self._filled_back, [*flats, *played.tensors, *map(numbers, given)])
         self.device.seed(played.key)
         self.backward.replay()
-        out_of = [*(g for g in self.gradients if g is not None), *self.flats.values()]
-        own = [torch.empty_like(t) for t in out_of]
-        copy(own, out_of)
+        own = [torch.empty_like(t) for t in self._results]
+        copy(own, self._results)
         rest = iter(own)
-        found = Found([None if g is None else next(rest) for g in self.gradients])
+        found = Found([None if g is None else next(rest).view(g.dtype) for g in self.gradients])
         for trained, flat in zip(self.reached.values(), rest, strict=True):
             found.flats.append(flat)
             found.parameters.update(zip((i for i, _ in trained), windows(flat, [p for _, p in trained]), strict=True))

@@ -39,17 +39,15 @@ class Parcel:
     places: tuple[Place, ...]
     nbytes: int
 
-    def of(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Its bytes, in the storage in which these tensors lie."""
-        first = tensors[self.members[0]]
+    def of(self, first: Tensor) -> Tensor:
+        """Its bytes, in the storage in which its first member lies."""
         known = getattr(first, "_parcel", None)
         if known is not None and known[0] is self:
             return known[1]  # a leaf of a slot stays where it is as long as it lives
-        last = tensors[self.members[-1]]
         start = first.storage_offset() * first.element_size() - self.places[0][0]
-        assert last.storage_offset() * last.element_size() == start + self.places[-1][0], "a layer that lies otherwise"
-        storage = first.untyped_storage()
-        found = torch.empty(0, dtype=torch.uint8, device=first.device).set_(storage, start, (self.nbytes,), (1,))
+        found = torch.empty(0, dtype=torch.uint8, device=first.device)
+        found.set_(first.untyped_storage(), start, (self.nbytes,), (1,))
+        found = numbers(found)
         first._parcel = (self, found)  # type: ignore[attr-defined]
         return found
 
@@ -91,7 +89,7 @@ def _span(tensor: Tensor) -> tuple[int, int]:
 
 def views(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
     """Tensors inside the bytes `flat`, each a base of its own: autograd counts the changes of each."""
-    storage, start = flat.untyped_storage(), flat.storage_offset()
+    storage, start = flat.untyped_storage(), flat.storage_offset() * flat.itemsize
     return [
         torch.empty(0, dtype=dtype, device=flat.device).set_(
             storage, (start + offset) // dtype.itemsize, shape, stride
@@ -129,22 +127,25 @@ def bundle(tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Place]] | None:
 
 def _as(flat: Tensor, dtype: torch.dtype) -> Tensor:
     """Bytes as numbers; what is left over at the end is left out."""
-    whole = len(flat) // dtype.itemsize * dtype.itemsize
-    return flat[:whole].view(dtype) if whole < len(flat) else flat.view(dtype)
+    if flat.itemsize == dtype.itemsize:
+        return flat.view(dtype)
+    raw = flat.view(torch.uint8)
+    whole = raw.nbytes // dtype.itemsize * dtype.itemsize
+    return (raw[:whole] if whole < raw.nbytes else raw).view(dtype)
 
 
-def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its target, by as few launches as can be. Targets are contiguous."""
-    into: list[Tensor] = []
-    out_of: list[Tensor] = []
+def numbers(tensor: Tensor) -> Tensor:
+    """The same bytes as whole numbers of one type, where they can be: tensors of one type are copied together."""
+    return tensor.view(torch.int32) if tensor.dim() and tensor.shape[-1] * tensor.itemsize % WORD == 0 else tensor
+
+
+def copy(targets: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy each source into its target, by one launch if all are `numbers` of one type."""
+    if targets and all(t.dtype == torch.int32 for t in targets):
+        torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]
+        return
     for target, source in zip(targets, sources, strict=True):
-        if target.dim() and target.shape[-1] * target.itemsize % WORD == 0 and source.is_contiguous():
-            into.append(target.view(torch.int32))
-            out_of.append(source.view(torch.int32))
-        else:
-            target.copy_(source)
-    if into:
-        torch._foreach_copy_(into, out_of)  # pyright: ignore[reportPrivateImportUsage]
+        target.copy_(source)
 
 
 class Staging:

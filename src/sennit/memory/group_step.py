@@ -25,8 +25,7 @@ class GroupStep:
         parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor],
     ) -> None:  # fmt: skip
         self.parameters, self.state, self.keys = parameters, state, keys
-        on_gpu = any(parameter.is_cuda for parameter in parameters.values())
-        self.optimizer = make_optimizer(name, arguments, parameters.items(), 0.0, foreach=on_gpu)
+        self.optimizer = make_optimizer(name, arguments, parameters.items(), 0.0)
 
     def __call__(self, grads: Mapping[str, Tensor], lr: float) -> None:
         """Step the parameters that have a gradient, with this learning rate."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.optim import delayed_of, parameter_names
 
-
 MANY = 1 << 28
 """Bytes that take long enough (a second is some GB) to start threads for."""
 
@@ -25,7 +24,7 @@ MANY = 1 << 28
 def tensor_line(name: str, tensor: Tensor) -> str:
     """`name float32 [2,3] hex`; bytes little-endian in logical (row-major) order."""
     data = tensor.detach().to("cpu").contiguous()
-    raw = data.reshape(-1).view(torch.uint8).numpy() if data.numel() else b""
+    raw = data.reshape(-1).view(torch.uint8).numpy().data if data.numel() else b""
     shape = ",".join(str(n) for n in data.shape)
     return f"{name} {str(data.dtype).removeprefix('torch.')} [{shape}] {hashlib.sha256(raw).hexdigest()}"
 
