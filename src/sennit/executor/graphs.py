@@ -24,7 +24,8 @@ from sennit.executor.capture import Capturing, NotCapturable
 from sennit.executor.eager import EagerExecutor, Gradients, Received, RunContext
 from sennit.executor.layer_graph import Found, LayerGraph, Played
 from sennit.executor.sameness import Unknown, same_call, same_module
-from sennit.executor.staging import Staging, parcels
+from sennit.executor.staging import Staging
+from sennit.memory.parcel import parcels
 from sennit.program.cut import Run
 from sennit.program.run import Values, output_of
 from sennit.program.step import Program, Step

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from sennit.executor.capture import Capturing, Graph
 from sennit.executor.eager import EagerExecutor, RunContext
-from sennit.executor.staging import Parcel, Place, Staging, copy, numbers, views, windows
+from sennit.executor.staging import Staging
+from sennit.memory.parcel import Parcel, Place, copy, numbers, views, windows
 from sennit.program.step import Program, Step
 from sennit.supernet.context import StepContext
 from sennit.supernet.keys import mix, name_key

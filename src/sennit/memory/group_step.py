@@ -1,4 +1,12 @@
-"""`GroupStep`: the optimizer step of one group, by torch's own optimizer, on tensors that lie elsewhere."""
+"""`GroupStep`: the optimizer step of one group, by torch's own optimizer, on tensors that lie elsewhere.
+
+    every tensor by itself      ten tensors, Adam: about a hundred kernels, each launched from the host
+    the group in one piece      ten kernels: parameters, state and gradients lie alike, and an optimizer of this kind
+                                does the same to every number
+
+The second is used on GPUs, where launches are what a step costs, if the gradients come in one piece and all tensors
+have stepped equally often.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sennit.memory.parcel import Place, bundle, numbers, parcels
 from sennit.supernet.optim import make_optimizer
 
 
@@ -18,17 +27,23 @@ class GroupStep:
         keys: of the state per parameter, `step` included where the optimizer counts steps.
         parameters: leaf per name.
         state: `name.key` to state tensor; `name.stepped` (uint8, on the CPU) tells whether the state exists.
+        whole: step the group in one piece where that is possible; None: on GPUs.
     """
 
     def __init__(
         self, name: str, arguments: Mapping[str, Any], keys: tuple[str, ...],
-        parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor],
+        parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor], whole: bool | None = None,
     ) -> None:  # fmt: skip
         self.parameters, self.state, self.keys = parameters, state, keys
         self.optimizer = make_optimizer(name, arguments, parameters.items(), 0.0)
+        self.whole: Whole | None = None
+        if all(parameter.is_cuda for parameter in parameters.values()) if whole is None else whole:
+            self.whole = Whole.of(name, arguments, keys, parameters, state)
 
     def __call__(self, grads: Mapping[str, Tensor], lr: float) -> None:
         """Step the parameters that have a gradient, with this learning rate."""
+        if self.whole is not None and self.whole.step(grads, lr):
+            return
         self.optimizer.param_groups[0]["lr"] = lr
         first: list[str] = []
         for name, parameter in self.parameters.items():
@@ -48,3 +63,78 @@ class GroupStep:
         for parameter in self.parameters.values():
             parameter.grad = None
         self.optimizer.state.clear()
+
+
+class Whole:
+    """A group whose parameters and state lie alike, as one parameter.
+
+    Attributes:
+        places: how the tensors lie in it.
+        state: key to the state in the same layout.
+        small: of each parameter, how often it has stepped, and whether it has; on the CPU.
+    """
+
+    def __init__(
+        self, optimizer: tuple[str, Mapping[str, Any]], parameter: nn.Parameter, places: tuple[Place, ...],
+        state: dict[str, Tensor], small: list[tuple[Tensor | None, Tensor]],
+    ) -> None:  # fmt: skip
+        self.parameter, self.places, self.state, self.small = parameter, places, state, small
+        self.optimizer = make_optimizer(*optimizer, [("whole", parameter)], 0.0)
+
+    @staticmethod
+    def of(
+        name: str, arguments: Mapping[str, Any], keys: tuple[str, ...], parameters: Mapping[str, nn.Parameter],
+        state: Mapping[str, Tensor],
+    ) -> Whole | None:  # fmt: skip
+        """The group in one piece, or None if it lies otherwise."""
+        held = [parameter.detach() for parameter in parameters.values()]
+        lying = parcels(held)
+        if len(lying) != 1 or any(tensor.dtype != held[0].dtype for tensor in held):
+            return None
+        found: dict[str, Tensor] = {}
+        for key in keys:
+            if key == "step":
+                continue
+            tensors = [state[f"{n}.{key}"] for n in parameters]
+            if parcels(tensors) != lying:
+                return None
+            found[key] = _typed(lying[0].of(tensors[lying[0].members[0]]), held[0])
+        flat = nn.Parameter(_typed(lying[0].of(held[lying[0].members[0]]), held[0]))
+        small = [(state[f"{n}.step"] if "step" in keys else None, state[f"{n}.stepped"]) for n in parameters]
+        return Whole((name, arguments), flat, lying[0].places, found, small)
+
+    def step(self, grads: Mapping[str, Tensor], lr: float) -> bool:
+        """Step all parameters; False, and nothing is done, if they must step by themselves."""
+        piece = bundle(list(grads.values()))
+        if len(grads) != len(self.small) or piece is None or tuple(piece[1]) != self.places:
+            return False
+        counts = {(int(stepped.item()), None if n is None else n.item()) for n, stepped in self.small}
+        if len(counts) > 1 or piece[0].shape != self.parameter.shape:
+            return False
+        ((stepped, count),) = counts
+        held: dict[str, Any] = dict(self.state) if stepped else {}
+        if stepped and count is not None:
+            step = self.small[0][0]
+            assert step is not None
+            held["step"] = step.clone()
+        self.optimizer.state[self.parameter] = held
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.parameter.grad = piece[0]
+        self.optimizer.step()
+        after = self.optimizer.state[self.parameter]
+        if not stepped:
+            for key, tensor in self.state.items():
+                tensor.copy_(after[key])
+        for n, flag in self.small:
+            if n is not None:
+                n.copy_(after["step"])
+            if not stepped:
+                flag.fill_(1)
+        self.parameter.grad = None
+        self.optimizer.state.clear()
+        return True
+
+
+def _typed(piece: Tensor, like: Tensor) -> Tensor:
+    """Bytes as numbers of a type."""
+    return numbers(piece).view(like.dtype)

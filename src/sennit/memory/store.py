@@ -63,7 +63,8 @@ class HostStore:
                 continue
             if group.name in self.frozen:
                 continue
-            entries = [(f"{name}.{key}", tensors[name]) for name in group.names for key in self.keys]
+            # all of a key together, lying like the parameters: see `Whole`
+            entries = [(f"{name}.{key}", tensors[name]) for key in self.keys for name in group.names]
             entries += [(f"{name}.step", scalar) for name in group.names if self.counts_steps]
             entries += [(f"{name}.stepped", flag) for name in group.names]
             self.state[group.name] = layout.region(entries)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
-from sennit.executor.staging import Place, bundle
+from sennit.memory.parcel import Place, bundle
 
 Use = tuple[str, int]
 """`(name, step)`, step -1 for a parameter that one step uses."""

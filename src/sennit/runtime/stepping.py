@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sennit.memory.parcel import bundle
 from sennit.runtime.bulks import Bulks
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import GroupFold, Use
@@ -122,7 +123,7 @@ class Stepping:
         """Clip and step, or wait for the others' norms."""
         y = subnet.seq_id
         if self.clip.kind == "layer":
-            scale_(grads, factor(self.clip.limit, fold_norms(grad_norms(grads))))
+            scale_(together(grads), factor(self.clip.limit, fold_norms(grad_norms(grads))))
         if self.clip.kind != "global":
             self.step(subnet, group, grads)
             return
@@ -147,7 +148,7 @@ class Stepping:
         del self.norms[y]
         by = factor(self.clip.limit, fold_norms({n: norm for n, norm in known.items() if norm is not None}))
         for group, grads in self.complete.pop(y, {}).items():
-            scale_(grads, by)
+            scale_(together(grads), by)
             self.step(subnet, group, grads)
 
     def completes(self, subnet: Subnet, norms: dict[str, float | None]) -> bool:
@@ -204,3 +205,9 @@ class Stepping:
     def due_before(self, limit: float) -> bool:
         """Whether a waiting gradient must still be applied before `limit` is reached."""
         return any(x + self.recipe.sharing.lag - 1 < limit for _, x in self.due)
+
+
+def together(grads: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients that lie in one piece as that piece, for what is done to every number alike."""
+    piece = bundle(list(grads.values()))
+    return grads if piece is None else {"": piece[0]}

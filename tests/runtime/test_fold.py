@@ -1,0 +1,55 @@
+"""Gradients that lie in one piece are folded like those that do not."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sennit.memory.parcel import bundle, parcels, windows
+from sennit.runtime.fold import GroupFold, Use
+
+LIKE = {"a": torch.empty(3, 2), "b": torch.empty(5), "c": torch.empty(())}
+
+
+def part(seed: int, missing: frozenset[str], in_one_piece: bool) -> dict[Use, Tensor | None]:
+    """What a run gives for one micro-batch."""
+    generator = torch.Generator().manual_seed(seed)
+    grads = {name: torch.randn(like.shape, generator=generator) for name, like in LIKE.items()}
+    if in_one_piece and not missing:
+        flat = torch.empty(1024, dtype=torch.uint8)
+        places = [(256 * i, tuple(t.shape), tuple(t.stride()), t.dtype) for i, t in enumerate(grads.values())]
+        lying = dict(zip(grads, windows(flat, places), strict=True))
+        for name, grad in grads.items():
+            lying[name].copy_(grad)
+        grads = lying
+    return {(name, -1): None if name in missing else grad for name, grad in grads.items()}
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.frozensets(st.sampled_from("abc"), max_size=1)), min_size=1, max_size=4),
+    st.integers(0, 99),
+    st.randoms(use_true_random=False),
+)
+def test_pieces_and_tensors_give_the_same_sums(
+    kinds: list[tuple[bool, frozenset[str]]], seed: int, order: object
+) -> None:
+    folds = [GroupFold(len(kinds), 1, lambda name, grad: grad.clone()) for _ in range(2)]
+    places = list(range(len(kinds)))
+    order.shuffle(places)  # type: ignore[attr-defined]
+    for j in places:
+        one, missing = kinds[j]
+        for fold, together in zip(folds, (one, False), strict=True):
+            fold.add(j, part(seed + j, missing, together))
+    mixed, single = (fold.total for fold in folds)
+    assert mixed.keys() == single.keys()
+    assert all(torch.equal(mixed[name], single[name]) for name in single)
+
+
+def test_one_addition_serves_a_group() -> None:
+    fold = GroupFold(2, 1, lambda name, grad: grad.clone())
+    fold.add(0, part(0, frozenset(), True))
+    fold.add(1, part(1, frozenset(), True))
+    assert fold.whole is not None and bundle(list(fold.total.values())) is not None
+    assert len(parcels(list(fold.total.values()))) == 3, "256 bytes apart"
