@@ -1,11 +1,12 @@
 """Host time per layer, eager against replayed from graphs, in one process on one GPU; and the bits of whole runs.
 
     python benchmarks/graphs.py --data en_de_help.tsv.gz --out graphs.json [--recipe recipes/nlp.c3.toml] [--subnets 6]
-                                [--steps 40] [--timelines FOLDER]
+                                [--layers 6] [--steps 40] [--timelines FOLDER]
 
-Each layer of some subnets is run forward and backward on every micro-batch of a batch, by `EagerExecutor` and by
-`GraphExecutor`, in turn. What is timed is the host alone: from the call until it returns, the device idle before it.
-Outputs and gradients are compared bit by bit. Then the recipe is trained by both, with the same hashes or exit code 1.
+The recipe is trained by the pipeline with both executors and by the plain loop: the same hashes, or exit code 1. Then
+the layers of some subnets are run on every micro-batch of a batch, one by one by both executors, outputs and gradients
+compared bit by bit; and all layers of a subnet in one run, as a worker with one stage runs them. Of that the host alone
+is timed: from the call until it returns, the device idle before it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import argparse
 import gzip
 import json
 import shutil
-import statistics
 import sys
 import time
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from sennit.executor.capture import CudaGraphs
 from sennit.executor.eager import EagerExecutor
 from sennit.executor.graphs import GraphExecutor
 from sennit.memory.layout import Layout
-from sennit.program.cut import Run, cut
+from sennit.program.cut import cut
 from sennit.program.run import bind_inputs
 from sennit.program.step import Program
 from sennit.program.template import map_tree
@@ -71,13 +70,14 @@ class Layers:
                 self.held[n] = tensor.requires_grad_(n in self.trained)
         return self.held[name]
 
-    def subnet(self, y: int, program: Program, batch: int, timed: bool) -> dict[str, Any]:
-        """Run a subnet by both executors. Returns host seconds, by executor, of each layer and micro-batch."""
-        found: dict[str, Any] = defaultdict(list)
-        micro = map_tree(
-            lambda t: t.to(self.device) if isinstance(t, Tensor) else t,
-            self.built.micro_batches(self.built.batches[batch]),
-        )
+    def micro_batches(self, batch: int) -> list[Any]:
+        """Of a batch, on the device."""
+        held = self.built.micro_batches(self.built.batches[batch])
+        return map_tree(lambda t: t.to(self.device) if isinstance(t, Tensor) else t, held)
+
+    def compare(self, y: int, program: Program, equal: list[bool]) -> None:
+        """Run a subnet layer by layer, by both executors; note whether they gave the same bits."""
+        micro = self.micro_batches(y)
         runs = cut(program, range(len(program.steps)))
         counts: list[list[int]] = []
         for j, (x, target) in enumerate(micro):
@@ -94,70 +94,81 @@ class Layers:
             with step_context(context):
                 for run in runs:
                     arrivals = {a.value: (values[a.value], wanted.get(a.value, False)) for a in run.arrivals}
-                    one = self.both(program, run, arrivals, inputs if run.reads_input else {}, context, loss, found)
-                    values.update(one[0])
-                    wanted.update(one[1])
-        return found if timed else {}
+                    given = inputs if run.reads_input else {}
+                    before = {n: self.slot(n).detach().clone() for step in run.steps for n in step.written}
+                    results: list[Any] = []
+                    for executor in (self.eager, self.graphs):
+                        for n, tensor in before.items():
+                            self.slot(n).detach().copy_(tensor)
+                        out, ctx = executor.forward(
+                            program, run, self.slot, arrivals, given, context, loss if run.has_loss else None,
+                            lambda step: None,
+                        )  # fmt: skip
+                        back = executor.backward(ctx, dense(ctx.roots))  # type: ignore[arg-type]
+                        written = {n: self.slot(n).detach().clone() for n in before}
+                        gone = [sorted(back.values.items()), sorted(back.parameters.items(), key=str)]
+                        results.append((out, ctx.loss, gone, written))
+                        values.update(out)
+                        wanted.update((v, v in ctx.roots) for v in out)
+                    equal.append(same_bits(*results))
 
-    def both(
-        self, program: Program, run: Run, arrivals: Any, inputs: Any, context: StepContext, loss: Any, found: Any
-    ) -> tuple[dict[int, Any], dict[int, bool]]:
-        """Forward and backward of one layer by both executors, compared."""
-        results: dict[str, Any] = {}
-        layer = bool(run.steps[0].params) and run.steps[0].kind == "module" and not run.has_loss
-        before = {n: self.slot(n).detach().clone() for step in run.steps for n in step.written}
-        for name, executor in (("eager", self.eager), ("graphs", self.graphs)):
-            for n, tensor in before.items():
-                self.slot(n).detach().copy_(tensor)
-            replayed = self.graphs.counts["replayed steps"]
+    def stretch(self, y: int, program: Program, executor: Any) -> list[tuple[float, float]]:
+        """Run all of a subnet but its last step in one run. Host seconds of forward and backward, per micro-batch."""
+        run = cut(program, [0] * (len(program.steps) - 1) + [1])[0]
+        found: list[tuple[float, float]] = []
+        for j, (x, _) in enumerate(self.micro_batches(y)):
+            context = StepContext.of(self.recipe.seed, y, j, self.recipe.precision, self.device)
+            inputs = dict(bind_inputs(program, *as_call(x)))
             torch.cuda.synchronize()
-            t = time.perf_counter()
-            out, ctx = executor.forward(
-                program, run, self.slot, arrivals, inputs, context, loss if run.has_loss else None, lambda step: None
-            )
-            forward = time.perf_counter() - t
-            grads = {v: [torch.cos(root.float()).to(root.dtype)] for v, root in ctx.roots.items()}
-            torch.cuda.synchronize()
-            t = time.perf_counter()
-            back = executor.backward(ctx, grads)  # type: ignore[arg-type]
-            backward = time.perf_counter() - t
-            torch.cuda.synchronize()
-            if layer and (name == "eager" or self.graphs.counts["replayed steps"] > replayed):
-                found[name].append((run.steps[0].call, forward, backward))
-            elif layer:
-                found["eager"].pop()  # not replayed: no pair
-            written = {n: self.slot(n).detach().clone() for n in before}
-            results[name] = (out, ctx.loss, sorted(back.values.items()), sorted(back.parameters.items()), written)
-            roots = {v: v in ctx.roots for v in out}
-        found["equal"].append(same_bits(results["eager"], results["graphs"]))
-        return results["eager"][0], roots
+            with step_context(context):
+                t = time.perf_counter()
+                _, ctx = executor.forward(program, run, self.slot, {}, inputs, context, None, lambda step: None)
+                forward = time.perf_counter() - t
+                grads = dense(ctx.roots)
+                torch.cuda.synchronize()
+                t = time.perf_counter()
+                executor.backward(ctx, grads)
+                backward = time.perf_counter() - t
+                torch.cuda.synchronize()
+            found.append((forward, backward))
+        return found
+
+
+def dense(roots: dict[int, Tensor]) -> dict[int, list[Tensor]]:
+    """Gradients without zeros, for each root."""
+    return {v: [torch.cos(root.detach().float()).to(root.dtype)] for v, root in roots.items()}
 
 
 def host_times(recipe: Recipe, subnets: int, timelines: Path | None) -> dict[str, Any]:
     """Microseconds of the host per layer and micro-batch."""
     layers = Layers(recipe, torch.device("cuda", 0))
     programs = [layers.built.program(task.arch) for task in recipe.tasks(steps=subnets)]
-    for _ in range(2):  # every kind and shape is seen often enough
-        for y, program in enumerate(programs):
-            layers.subnet(y, program, y, timed=False)
-    found: dict[str, list[Any]] = defaultdict(list)
+    equal: list[bool] = []
     for y, program in enumerate(programs):
-        for name, items in layers.subnet(y, program, y, timed=True).items():
-            found[name] += items
+        layers.compare(y, program, [])  # kinds and shapes are seen
+    for y, program in enumerate(programs):
+        layers.compare(y, program, equal)
+    times: dict[str, list[tuple[float, float]]] = {"eager": [], "graphs": []}
+    steps = dict.fromkeys(times, 0)
+    layers.graphs.counts.clear()
+    for y, program in enumerate(programs):
+        for name, executor in (("eager", layers.eager), ("graphs", layers.graphs)):
+            layers.stretch(y, program, executor)  # once to warm up
+            times[name] += layers.stretch(y, program, executor)
+            steps[name] += sum(step.kind == "module" for step in program.steps[:-1]) * recipe.micro_batches
     if timelines is not None:
-        timelines.mkdir(parents=True, exist_ok=True)
         keep_timelines(layers, programs[0], timelines)
     result: dict[str, Any] = {
-        "layers timed": len(found["graphs"]), "of": len(found["eager"]), "equal": all(found["equal"]),
-        "compared": len(found["equal"]), "graphs": len([g for g in layers.graphs.graphs.values() if g is not None]),
-        "stay eager": layers.graphs.refused, "staging bytes": layers.graphs.staging.nbytes,
-        "reserved bytes": torch.cuda.memory_reserved(),
+        "equal": all(equal), "layers compared": len(equal), "layers timed": steps["graphs"],
+        "steps": dict(layers.graphs.counts), "stay eager": layers.graphs.refused,
+        "graphs": len([graph for graph in layers.graphs.graphs.values() if graph is not None]),
+        "staging bytes": layers.graphs.staging.nbytes, "reserved bytes": torch.cuda.memory_reserved(),
     }  # fmt: skip
-    for name in ("eager", "graphs"):
-        for i, part in ((1, "forward"), (2, "backward")):
-            result[f"{name} {part}, us"] = 1e6 * statistics.median(item[i] for item in found[name])
-        result[f"{name}, us"] = 1e6 * statistics.mean(item[1] + item[2] for item in found[name])
-    result["eager / graphs"] = result["eager, us"] / result["graphs, us"]
+    for name, found in times.items():
+        for i, part in enumerate(("forward", "backward")):
+            result[f"{name}, {part}, us per layer"] = 1e6 * sum(item[i] for item in found) / steps[name]
+        result[f"{name}, us per layer"] = 1e6 * sum(map(sum, found)) / steps[name]
+    result["eager / graphs"] = result["eager, us per layer"] / result["graphs, us per layer"]
     return result
 
 
@@ -165,22 +176,10 @@ def keep_timelines(layers: Layers, program: Program, folder: Path) -> None:
     """One subnet by each executor, as the profiler sees it; opens in Perfetto."""
     from torch.profiler import ProfilerActivity, profile
 
+    folder.mkdir(parents=True, exist_ok=True)
     for name, executor in (("eager", layers.eager), ("graphs", layers.graphs)):
-        x, _ = layers.built.micro_batches(layers.built.batches[0])[0]
-        x = map_tree(lambda t: t.to(layers.device) if isinstance(t, Tensor) else t, x)
-        context = StepContext.of(layers.recipe.seed, 0, 0, layers.recipe.precision, layers.device)
-        steps = program.steps[:-1]  # without the projection and the loss
-        run = cut(program, [0] * len(steps) + [1])[0]
-        inputs = dict(bind_inputs(program, *as_call(x)))
-        with step_context(context):
-            for _ in range(3):
-                _, ctx = executor.forward(program, run, layers.slot, {}, inputs, context, None, lambda step: None)
-                executor.backward(ctx, {v: [torch.ones_like(r)] for v, r in ctx.roots.items()})  # type: ignore[arg-type]
-            torch.cuda.synchronize()
-            with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-                _, ctx = executor.forward(program, run, layers.slot, {}, inputs, context, None, lambda step: None)
-                executor.backward(ctx, {v: [torch.ones_like(r)] for v, r in ctx.roots.items()})  # type: ignore[arg-type]
-                torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+            layers.stretch(0, program, executor)
         file = folder / f"{name}.json"
         seen.export_chrome_trace(str(file))
         with file.open("rb") as plain, gzip.open(f"{file}.gz", "wb") as packed:
@@ -208,6 +207,7 @@ def main() -> int:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--subnets", type=int, default=6)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--layers", type=int, default=0, help="of encoder and decoder, fewer than the recipe's")
     parser.add_argument("--micro-batches", type=int, default=0)
     parser.add_argument("--precision", default="")
     parser.add_argument("--timelines", type=Path)
@@ -217,6 +217,8 @@ def main() -> int:
     arguments = {**recipe.data_args, "path": str(Path(given.data).resolve())} if given.data else recipe.data_args
     rare = replace(recipe.checkpoint, every=10**9)  # the timed part has no cuts
     recipe = replace(recipe, data_args=arguments, checkpoint=rare, evaluate=replace(recipe.evaluate, every=0))
+    if given.layers:
+        recipe = replace(recipe, space_args={**recipe.space_args, "layers": given.layers})
     if given.micro_batches:
         recipe = replace(recipe, micro_batches=given.micro_batches)
     if given.precision:

@@ -26,11 +26,14 @@ def counted(folder: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+HERE = ("strict", "delayed", "frozen", "adamw-one-micro-batch", "bf16", "bulk-layer-clip")
+
+
+@pytest.mark.parametrize("case", HERE)
 def test_replayed_layers_give_the_bits_of_the_plain_loop(case: str, tmp_path: Path) -> None:
     made = recipe(**CASES[case])
     plain = run(made, tmp_path / "plain", engine="plain")
-    for workers, placed in ((1, {}), (2, {"split": True}), (3, {"release": "layer"})):
+    for workers, placed in ((1, {}), (2, {"split": True, "release": "layer"})):
         folder = tmp_path / str(workers)
         result = run(made, folder, workers=workers, parts=GRAPHS, **placed)
         assert hashes(result) == hashes(plain), f"{workers} workers"
