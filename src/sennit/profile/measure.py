@@ -211,5 +211,9 @@ class Meter:
 
 
 def named(step: Step, modules: dict[str, nn.Module]) -> str:
-    """What users call a layer of this kind."""
-    return type(modules[step.target]).__name__ if step.kind == "module" else step.call
+    """What users call a layer of this kind: its class, and the name of the candidate that was measured."""
+    if step.kind != "module":
+        return step.call
+    candidate = step.target.rpartition(".")[2]
+    known = type(modules[step.target]).__name__
+    return f"{known} {candidate}" if step.labels and not candidate.isdigit() else known
