@@ -248,6 +248,12 @@ class Placement:
     """Gradients of weights as tasks of their own, after those that others wait for."""
     executor: str = "eager"
     """`eager`, or `graphs`: layers that are seen often are replayed from CUDA graphs."""
+    budget: float = 0.0
+    """GiB of each device for layers and their optimizer state that come and go; 0: all stay."""
+    evict: str = "next-use"
+    """Which layer leaves a device with a budget: the one that is used latest, or `lru`, the one used longest ago."""
+    ahead: int = 8
+    """Runs whose layers are fetched before their turn; 0 fetches none."""
     loaders: int = 0
     """Loader processes per worker that reads data; 0 loads in the worker."""
     prefetch: int = 2
@@ -270,11 +276,30 @@ class Placement:
             raise RecipeError(
                 f"--chunks must be at least 1 and --release stage or layer, got {self.chunks} and {self.release!r}"
             )
+        if not 0 <= self.budget < math.inf:
+            raise RecipeError(f"--budget must be a number of GiB, or 0 so that all stays, got {self.budget:g}")
+        if self.budget and self.device == "virtual":
+            raise RecipeError(
+                f"--budget {self.budget:g} is memory of a device, and --device virtual has none; leave one of them out"
+            )
+        if self.evict not in ("next-use", "lru") or self.ahead < 0:
+            raise RecipeError(
+                f"--evict must be next-use or lru and --ahead at least 0, got {self.evict!r} and {self.ahead}"
+            )
+        if not self.budget and (self.evict, self.ahead) != ("next-use", 8):
+            raise RecipeError(
+                f"--evict {self.evict} and --ahead {self.ahead} say how layers come and go under a --budget, and there "
+                "is none: give one, or leave them out"
+            )
         if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
             raise RecipeError(
                 f"in_flight >= 0, loaders >= 0 and prefetch >= 1 must hold, got {self.in_flight}, {self.loaders}, "
                 f"{self.prefetch}"
             )
+
+    @property
+    def budget_bytes(self) -> int:
+        return int(self.budget * 2**30)
 
 
 def load_recipe(path: str | Path) -> Recipe:

@@ -64,6 +64,12 @@ class Train:
     """Compute gradients of weights after those that others wait for, as tasks of their own."""
     executor: Literal["eager", "graphs"] = "eager"
     """graphs: on GPUs, layers that are seen often are replayed from CUDA graphs, with the same bits."""
+    budget: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: all stay)")] = 0.0
+    """Of each device, for layers and their optimizer state that come and go."""
+    evict: Literal["next-use", "lru"] = "next-use"
+    """With --budget: who leaves, the layer that is used latest, or the one used longest ago."""
+    ahead: Annotated[int, arg(metavar="A")] = 8
+    """With --budget: runs whose layers are fetched before their turn."""
     loaders: Annotated[int, arg(metavar="L")] = 0
     """Loader processes per worker that reads data."""
     prefetch: Annotated[int, arg(metavar="P")] = 2
@@ -134,6 +140,9 @@ class Train:
                 ("release", self.release, "stage"),
                 ("split", self.split, False),
                 ("executor", self.executor, "eager"),
+                ("budget", self.budget, 0.0),
+                ("evict", self.evict, "next-use"),
+                ("ahead", self.ahead, 8),
                 ("loaders", self.loaders, 0),
                 ("prefetch", self.prefetch, 2),
             ):
@@ -153,6 +162,9 @@ class Train:
             release=self.release,
             split=self.split,
             executor=self.executor,
+            budget=self.budget,
+            evict=self.evict,
+            ahead=self.ahead,
             loaders=self.loaders,
             prefetch=self.prefetch,
         )

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from sennit.memory.group_step import GroupStep
 from sennit.memory.store import VERSION, HostStore
+from sennit.memory.unlimited import Unlimited
 
 
-class CpuStore:
+class CpuStore(Unlimited):
     """A worker's view of the host store on the CPU.
 
     Args:

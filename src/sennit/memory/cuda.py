@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sennit.memory.group_step import GroupStep
 from sennit.memory.layout import BOUNDARY, Region
 from sennit.memory.store import MICRO, USE, VERSION, HostStore
+from sennit.memory.unlimited import Unlimited
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Slot:
     dirty: bool = False
 
 
-class CudaStore:
+class CudaStore(Unlimited):
     """A worker's view of the host store on a GPU.
 
     Args:

@@ -98,6 +98,20 @@ class HostStore:
 
     # -- where things are
 
+    def comes_and_goes(self, group: str) -> bool:
+        """Whether a device with a budget may give a group up: parameters, but for the slots of `delayed:K`, which are
+        in use all the time."""
+        return self.group(group).kind == "parameters" and group not in self.delayed
+
+    def size(self, group: str) -> int:
+        """Bytes of a group's tensors with its optimizer state."""
+        state = self.state.get(group)
+        return self.slots[group][0].nbytes + (state.nbytes if state is not None else 0)
+
+    def spare(self) -> int:
+        """Bytes beside what subnets need, so that any group that comes and goes can come in for its step."""
+        return max((self.size(group.name) for group in self.groups.all if self.comes_and_goes(group.name)), default=0)
+
     def slot_of(self, group: str, version: int) -> int:
         return version % self.shared.lag if group in self.delayed else 0
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ import torch
 from sennit.data.loader import die_with_parent
 from sennit.errors import RunError, UserError
 from sennit.memory.cpu import CpuStore
+from sennit.memory.device import HostDevice
+from sennit.memory.store import HostStore
 from sennit.memory.virtual import VirtualStore
+from sennit.runtime.budget import with_budget
 from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
-from sennit.runtime.share import Share
+from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.usercode import calls_of
 from sennit.runtime.worker import Worker, explain, hear_out
 from sennit.trace.access import AccessLog
@@ -68,8 +72,7 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
             channel: Channel = SharedMemoryChannel(rank, lines, arenas)
             if share.parts.channel is not None:
                 channel = share.parts.channel(channel)
-            kind = VirtualStore if share.placement.device == "virtual" else CpuStore
-            store = (share.parts.store or kind)(share.host)
+            store = (share.parts.store or _store_of(share))(share.host)
             worker = Worker(rank, share, store, channel, lines.values(), launcher, log, torch.device("cpu"))
         launcher.send(("ready",))
         hear_out(worker)
@@ -82,6 +85,13 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
     except BaseException as error:
         _report(launcher, worker, error)
         return 1
+
+
+def _store_of(share: Share) -> Callable[[HostStore], DeviceStore]:
+    """The slots of a worker without a GPU."""
+    if share.placement.device == "virtual":
+        return VirtualStore
+    return lambda host: with_budget(share, CpuStore(host), HostDevice)
 
 
 def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None:

@@ -10,6 +10,8 @@ import torch
 
 from sennit.errors import UserError
 from sennit.memory.cuda import CudaStore
+from sennit.memory.cuda_device import CudaDevice
+from sennit.runtime.budget import with_budget
 from sennit.runtime.control import Line
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.nccl import NcclChannel
@@ -41,6 +43,6 @@ def gpu_worker(
     if share.placement.workers > 1:
         dry_run(share.built, device)  # libraries that load parts of themselves late do it here
         torch.cuda.synchronize(device)
-    store = CudaStore(share.host, device, share.wandering)
+    store = with_budget(share, CudaStore(share.host, device, share.wandering), lambda: CudaDevice(device))
     channel = NcclChannel(rank, lines, rendezvous, device)
     return Worker(rank, share, store, channel, lines.values(), launcher, log, device)

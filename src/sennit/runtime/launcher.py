@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sennit.errors import NanLossError, RunError, UserError
+from sennit.memory.tally import Tally
 from sennit.runtime.channel import Arena
 from sennit.runtime.child import run_worker
 from sennit.runtime.control import Line, PeerGone
@@ -48,6 +49,7 @@ class _Process:
     quiet: tuple[int, str] | None = None
     paused: int | None = None
     busy: float = 0.0
+    counted: Tally | None = None
     gone: bool = False
     error: dict[str, Any] | None = None
 
@@ -191,6 +193,17 @@ class Crew:
         """Seconds that workers spent in tasks, all together."""
         return sum(process.busy for process in self.processes)
 
+    @property
+    def counted(self) -> Tally | None:
+        """What came of the slots of all workers; None without a budget."""
+        found = [process.counted for process in self.processes if process.counted is not None]
+        if not found:
+            return None
+        total = Tally()
+        for tally in found:
+            total.add(tally)
+        return total
+
     def end_if_stalled(self, limit: int) -> None:
         """If no worker can go on, end the run and say what each waits for.
 
@@ -259,7 +272,7 @@ class Crew:
         elif kind == "norm":
             self.norms.setdefault(rest[0], {})[rest[1]] = rest[2]
         elif kind == "cut":
-            process.cut, process.busy = rest[0], rest[1]
+            process.cut, process.busy, process.counted = rest
         elif kind == "quiet":
             process.quiet = (rest[0], rest[1])
         elif kind == "paused":

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from sennit.errors import UserError
 from sennit.memory.store import HostStore
+from sennit.memory.tally import Tally
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.bells import Bells
 from sennit.runtime.board import Board
+from sennit.runtime.budget import refuse_small_budget
 from sennit.runtime.launcher import Crew
 from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
 from sennit.runtime.scheduling import in_flight_of, name_of_policy
@@ -59,6 +61,8 @@ class Pipeline:
         built.modules  # noqa: B018 - made before the fork
         waits = waits_of(built, placement, self.store.home)
         self.plans = plans_of(built, placement, self.store.home, waits)
+        if placement.budget:
+            refuse_small_budget(built, self.plans, self.store, placement.budget_bytes)
         feed: Feed | None = None
         if built.sampler().learning:
             feed = built.feed()
@@ -126,6 +130,10 @@ class Pipeline:
     @property
     def busy(self) -> float:
         return self.crew.busy
+
+    @property
+    def counted(self) -> Tally | None:
+        return self.crew.counted
 
     def weights(self) -> dict[str, Tensor]:
         return self.store.weights()

@@ -74,7 +74,7 @@ class PlainEngine:
             self.restore(state)
         self.stream = self.built.tasks(1 << 62, start, earlier)
         self.next_id = start
-        self.busy = 0.0
+        self.busy, self.counted = 0.0, None
         self.bulk = recipe.sync_rule.bulk(workers=1)
         self.bulk_users: dict[str, tuple[str, int]] = {}
         """Group to step and subnet of its last use in this bulk."""

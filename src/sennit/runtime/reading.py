@@ -20,6 +20,10 @@ from sennit.trace.access import Phase
 class Reading(Protocol):
     """Weights of one worker's tasks."""
 
+    def version(self, group: str, seq_id: int) -> int:
+        """The version that a forward of `seq_id` would read now."""
+        ...
+
     def acquire(self, group: str, seq_id: int) -> Mapping[str, Any]:
         """Leaves of a parameter group for a forward of `seq_id`."""
         ...
@@ -34,6 +38,9 @@ class Exact:
 
     def __init__(self, store: DeviceStore, sync: Sync) -> None:
         self.store, self.sync = store, sync
+
+    def version(self, group: str, seq_id: int) -> int:
+        return self.sync.reads(group, seq_id)
 
     def acquire(self, group: str, seq_id: int) -> Mapping[str, Any]:
         return self.store.acquire(group, self.sync.reads(group, seq_id))
@@ -53,6 +60,9 @@ class Newest:
         self.store, self.stash = store, stash
         self.read: dict[tuple[str, int, int], int] = {}
         """(group, subnet, micro-batch) to the version that the forward read."""
+
+    def version(self, group: str, seq_id: int) -> int:
+        return self.store.version(group)
 
     def acquire(self, group: str, seq_id: int) -> Mapping[str, Tensor]:
         held = self.store.acquire(group, self.store.version(group))

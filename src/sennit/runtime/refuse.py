@@ -47,6 +47,11 @@ def check(request: Request) -> None:
             f"--executor graphs computes a layer again in its backward, and under sync = {recipe.sync!r} its weights "
             "may have changed since its forward; use sync = 'asp:stash', or --executor eager"
         )
+    if request.placement.budget and request.engine == "plain":
+        raise UserError(
+            f"--budget {request.placement.budget:g} belongs to --engine pipeline; --engine plain keeps everything, or "
+            "with --offload only what the subnet uses"
+        )
     if request.placement.waits is not None:
         read_costs(Path(request.placement.waits), built)
     if request.placement.device == "cuda" and not in_child(torch.cuda.device_count):

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from sennit.memory.tally import Tally
+
 
 @dataclass(frozen=True)
 class State:
@@ -45,6 +47,11 @@ class Engine(Protocol):
     @property
     def busy(self) -> float:
         """Seconds spent in tasks, by all workers together."""
+        ...
+
+    @property
+    def counted(self) -> Tally | None:
+        """What came of the slots of devices with a budget, up to the last cut; None if there is no budget."""
         ...
 
     def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment: ...

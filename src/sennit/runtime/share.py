@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from sennit.executor.capture import Capturing
+from sennit.memory.eviction import Key
 from sennit.memory.store import HostStore
+from sennit.memory.tally import Tally
 from sennit.plan.plan import Plans
 from sennit.profile.costs import Costs
 from sennit.recipe import Placement, Recipe
@@ -66,8 +68,67 @@ class DeviceStore(Protocol):
         """Optimizer step of the group to `version`, published."""
         ...
 
+    limited: bool
+    """Whether there is a budget."""
+
+    def announce(self, ring: Callable[[str], None]) -> None:
+        """Learn to wake others when a version is published after its step."""
+        ...
+
+    def foresee(self, next_use: Callable[[Key], float]) -> None:
+        """Learn to tell which of two slots is used later."""
+        ...
+
+    def expect(self, groups: Iterable[str]) -> None:
+        """A subnet has come in that reads these parameter groups on this worker."""
+        ...
+
+    def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
+        """Whether there is room for a forward that reads these groups.
+
+        Args:
+            lowest: the lowest unfinished subnet of all workers, or one below it; None if the order is a list.
+        """
+        ...
+
+    def pin(self, group: str, seq_id: int) -> None:
+        """A live graph of a subnet uses a group that has been acquired."""
+        ...
+
+    def unpin(self, group: str, seq_id: int) -> None:
+        """One that did is gone."""
+        ...
+
+    def ready(self, group: str, version: int) -> None:
+        """A forward that will read a group in this version has become ready."""
+        ...
+
+    def here(self, group: str) -> bool:
+        """Whether a group has a slot, whatever its version."""
+        ...
+
+    def bring(self, group: str, version: int) -> None:
+        """Start fetching what a forward that begins now reads."""
+        ...
+
+    def ahead(self, group: str, version: int) -> bool:
+        """Start fetching what will be read. False if it must wait."""
+        ...
+
+    def poll(self) -> None:
+        """Publish what has come back to the host by now."""
+        ...
+
+    def expecting(self) -> bool:
+        """Whether something is on its way back, whose arrival nobody tells."""
+        ...
+
     def counters(self) -> dict[str, float]:
         """Figures about the time since the last call, by name, for the trace."""
+        ...
+
+    def counted(self) -> Tally | None:
+        """Sums of what `counters` has given so far, of a store with a budget."""
         ...
 
     def flush(self) -> None:

@@ -113,7 +113,11 @@ class _Run:
         if self.request.resume:
             note += f", resumed after {self.start} subnets" if self.start else ", where there is nothing to resume"
         self.tell(Progress("start", self.start, self.end, note=note))
-        engine = self.make_engine()
+        try:
+            engine = self.make_engine()
+        except BaseException:
+            self.log.close()
+            raise
         failed = True
         try:
             with self.interruptible():
@@ -312,6 +316,8 @@ class _Run:
         }  # fmt: skip
         if self.evaluation:
             result["evaluation"] = {k: self.evaluation[k] for k in ("mean", "best") if k in self.evaluation}
+        if (counted := engine.counted) is not None:
+            result["slots"] = {**asdict(counted), **counted.rates()}
         return result
 
 

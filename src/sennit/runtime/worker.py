@@ -34,6 +34,7 @@ from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import LET_IN, Recorder
 from sennit.runtime.scheduling import fixed, policy_of, refuse_detours, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
+from sennit.runtime.slot_use import SlotUse
 from sennit.runtime.stall import Quiet, awaited
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
@@ -54,6 +55,9 @@ QUIET_S = 0.05
 
 AHEAD = 2
 """Subnets whose programs are recorded in idle time."""
+
+KNOWN = 32
+"""The same under a budget: what they will use is not given up (docs/memory.md)."""
 
 
 class Worker:
@@ -94,10 +98,12 @@ class Worker:
         self.stepping = Stepping(
             rank, share, store, log, lambda worker, message: self.send(worker, message, []), self.report, self.settle,
         )  # fmt: skip
+        reading = Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, self.sync)
+        store.announce(share.bells.ring)
+        self.slots = SlotUse(store, reading, self.policy, lambda: int(share.low.min()), share.placement.ahead)
         self.tasks = Tasks(
-            share, store, Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, self.sync), self.ready,
-            self.waiting, self.batches, self.stepping, log, self.send,
-            self.report, device,
+            share, store, reading, self.ready, self.waiting, self.batches, self.stepping, log, self.send, self.report,
+            device,
         )  # fmt: skip
         self.subnets: dict[int, Subnet] = {}
         self.early: dict[int, list[tuple[Message, list[Tensor | None]]]] = {}
@@ -137,6 +143,7 @@ class Worker:
             self.hear()
             self.admit()
             self.waiting.look()
+            self.store.poll()
             if self.stepping.due:
                 with self.steps_from(None):
                     # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has
@@ -145,6 +152,7 @@ class Worker:
             task = self.next_task()
             if task is None:
                 self.report_cut()
+                self.slots.look_ahead()
                 if not self.prepare() and self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
@@ -152,6 +160,7 @@ class Worker:
             subnet = self.subnets[task.seq_id]
             with self.clock.timed() as lap:
                 lap.then = self.recorder.task(task)
+                self.slots.begin(task, subnet)
                 self.tasks.execute(task, subnet)
             subnet.left -= 1
             self.settle(subnet)
@@ -159,13 +168,17 @@ class Worker:
 
     def next_task(self) -> Task | None:
         for ready in self.ready.take():
+            self.slots.ready(ready, self.subnets[ready.seq_id])
+            self.offered.add(ready)
+            self.policy.add(ready)
+        for ready in self.slots.waiting():
             self.offered.add(ready)
             self.policy.add(ready)
         while (task := self.policy.pop()) is not None:
             if task not in self.offered:
                 raise UserError(not_ready(self.rank, task))
             self.offered.remove(task)
-            if task.seq_id < self.halt:
+            if task.seq_id < self.halt and self.slots.room_for(task, self.subnets[task.seq_id]):
                 return task
         return None
 
@@ -174,7 +187,8 @@ class Worker:
         self.channel.flush()
         self.launcher.flush()
         writing = [line for line in self.lines if line.out]
-        longest = IDLE_S if self.channel.expecting() else QUIET_S
+        unannounced = self.channel.expecting() or self.store.expecting()
+        longest = IDLE_S if unannounced else QUIET_S
         heard, wrote, _ = select.select([*self.lines, self.bells.fileno_of(self.rank)], writing, [], longest)
         self.bells.take_down(self.rank)
         if heard or wrote:
@@ -186,7 +200,7 @@ class Worker:
         """What is awaited that comes without a message."""
         groups = self.waiting.groups()
         groups.update(group for group, _ in self.stepping.due)
-        if self.next_id < self.limit:
+        if self.next_id < self.limit or self.slots.aside:
             groups.add(LOW)
         return groups
 
@@ -283,6 +297,9 @@ class Worker:
                 return
             self.next_id += 1
             self.take_in(self.next_id - 1, drawn)
+            if self.store.limited:  # one for this one, one more; what they cost now is saved when they are let in
+                self.prepare()
+                self.prepare()
         if self.next_id > self.share.start:
             self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
 
@@ -293,11 +310,15 @@ class Worker:
         Returns:
             Whether there was one.
         """
-        if self.feed is None or len(self.ahead) == AHEAD or self.next_id + len(self.ahead) >= self.limit:
+        most = KNOWN if self.store.limited else AHEAD
+        if self.feed is None or len(self.ahead) >= most or self.next_id + len(self.ahead) >= self.limit:
             return False
         self.ahead.append(self.feed.draw())
-        program = self.built.program(self.ahead[-1])
-        self.share.plans.tell(self.next_id + len(self.ahead) - 1, program.places)
+        program, y = self.built.program(self.ahead[-1]), self.next_id + len(self.ahead) - 1
+        self.share.plans.tell(y, program.places)
+        if self.store.limited:
+            here = (s for s in program.steps if self.rank in self.share.plans.spread(y, s.block, self.m))
+            self.slots.foretell(y, {group for step in here for group in self.built.groups.of_step(step)[0]})
         return True
 
     def take_in(self, y: int, drawn: dict[str, Any]) -> None:
@@ -320,6 +341,7 @@ class Worker:
             self.chains.forget(int(self.share.low.min()))
             self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=placement.split))
         self.recorder.count({LET_IN: self.next_id})
+        self.slots.admit(subnet)
         for run, j in subnet.own:
             self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
         if (bulks := self.stepping.bulks) is not None and not (y + 1) % bulks.size:
@@ -355,7 +377,7 @@ class Worker:
         self.recorder.count({**self.store.counters(), **self.tasks.executor.counters()})
         self.recorder.flush()
         self.said_cut = int(limit)
-        self.launcher.send(("cut", int(limit), busy))
+        self.launcher.send(("cut", int(limit), busy, self.store.counted()))
 
 
 def hear_out(worker: Worker) -> None:

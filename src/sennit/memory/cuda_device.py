@@ -1,0 +1,84 @@
+"""`CudaDevice`: slots on a GPU. Copies run on two streams of their own while the current stream computes.
+
+    fetching   ──wait(former use)── H2D ── word ──▶ event ─┐
+    computing  ────────────────────────────wait(event)─────┴─ layer ── step ── mark ─┐
+    writing                                                        wait(mark) ── D2H ┴─▶ event ─▶ published by the host
+
+The host waits for none of this but in `finish`, and for the word in `word()`. Memory of slots is allocated on the
+computing stream and used on the others; it goes back to torch only when nothing is under way in it (`Pool` waits), so
+`record_stream` is not needed. The host's memory is registered with CUDA (`CudaStore`); were it not, copies would block,
+and be right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from sennit.memory.device import Copy
+
+
+class CudaDevice:
+    """One GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.torch_device = device
+        self.fetching, self.writing = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self.waits: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        """Around each wait of the computing stream."""
+
+    def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
+        return self._copy(self.fetching, into, source, after)
+
+    def write(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
+        return self._copy(self.writing, into, source, after)
+
+    def _copy(self, stream: torch.cuda.Stream, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
+        for event in after:
+            stream.wait_event(event)
+        with torch.cuda.stream(stream):
+            into.copy_(source, non_blocking=True)
+        return stream.record_event()
+
+    def word(self, flat: Tensor, copy: Copy) -> Callable[[], int]:
+        """The word is copied back behind the fetch, so that what is told is what stood there, and no one else waits."""
+        word = torch.empty(1, dtype=torch.int64, pin_memory=True)
+        with torch.cuda.stream(self.fetching):
+            word.copy_(flat[:8].view(torch.int64), non_blocking=True)
+        there = self.fetching.record_event()
+
+        def read() -> int:
+            there.synchronize()
+            return int(word.item())
+
+        return read
+
+    def mark(self) -> Copy:
+        return torch.cuda.current_stream(self.torch_device).record_event()
+
+    def use(self, copy: Copy) -> None:
+        if copy.query():
+            return
+        stream = torch.cuda.current_stream(self.torch_device)
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record(stream)
+        stream.wait_event(copy)
+        end.record(stream)
+        self.waits.append((begin, end))
+
+    def done(self, copy: Copy) -> bool:
+        return copy.query()
+
+    def finish(self, copy: Copy) -> None:
+        copy.synchronize()
+
+    def stalled(self) -> float:
+        seconds = 0.0
+        while self.waits:
+            begin, end = self.waits.popleft()
+            end.synchronize()
+            seconds += begin.elapsed_time(end) / 1e3
+        return seconds

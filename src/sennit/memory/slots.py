@@ -1,0 +1,331 @@
+"""`SlotStore`: a worker's view of the host store through the slots of a device with a budget.
+
+    acquire ── resident in that version? ──yes──▶ views
+                        │ no
+                        ▼
+               make room: who may leave is written back if it is dirty ──▶ fetch ──▶ views
+
+A slot holds a group's tensors and its optimizer state. The step runs in the slot. A group that other workers use too
+(`wandering`) is written back at once, any other when it leaves, or at a cut; its version is published when the bytes
+are there. Buffers, constants and the slots of `delayed:K` are in use all the time: a store without a budget keeps
+them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from sennit.errors import UserError
+from sennit.memory.cache import Cache
+from sennit.memory.cpu import CpuStore
+from sennit.memory.cuda import CudaStore
+from sennit.memory.device import Copy, Device
+from sennit.memory.eviction import Eviction, Key, LatestNextUse
+from sennit.memory.group_step import GroupStep
+from sennit.memory.layout import BOUNDARY
+from sennit.memory.slot import SMALL, Pool, Slot
+from sennit.memory.tally import Tally
+
+
+class SlotStore:
+    """Slots of one worker.
+
+    Args:
+        kept: has what stays; knows the host store, which all workers of this host share.
+        device: where slots are.
+        wandering: groups that other workers use too.
+        budget: bytes for groups that come and go.
+        eviction: who leaves first.
+    """
+
+    limited = True
+
+    def __init__(
+        self, kept: CpuStore | CudaStore, device: Device, wandering: frozenset[str], budget: int, eviction: Eviction
+    ) -> None:
+        self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
+        self.comes_and_goes, self.size, self.spare = self.host.comes_and_goes, self.host.size, self.host.spare()
+        self.cache = Cache(budget, eviction)
+        self.slots: dict[Key, Slot] = {}
+        self.newest: dict[str, int] = {}
+        self.leaving: dict[str, tuple[int, list[Copy]]] = {}
+        """Groups on their way back to the host: the version, and the copies under way."""
+        self.ring: Callable[[str], None] = lambda group: None
+        self.pool = Pool(device, budget)
+        self.total, self.tally = Tally(), Tally()
+        """Up to the last `counters()`, and since."""
+        self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
+        self.constant = kept.constant
+
+    # -- what is known of tasks
+
+    def announce(self, ring: Callable[[str], None]) -> None:
+        self.ring = ring
+
+    def foresee(self, next_use: Callable[[Key], float]) -> None:
+        if isinstance(self.cache.eviction, LatestNextUse):
+            self.cache.eviction.next_use = next_use
+
+    def expect(self, groups: Iterable[str]) -> None:
+        """A subnet has come in that reads these groups on this worker.
+
+        Raises:
+            UserError: they do not fit.
+        """
+        share = sum(self.size(group) for group in groups if self.comes_and_goes(group))
+        if share + self.spare > self.cache.budget:
+            raise UserError(too_little("on one worker", share, self.spare, self.cache.budget))
+        self.cache.expect(share + self.spare)
+
+    def ready(self, group: str, version: int) -> None:
+        """A forward that reads a group has become ready: is it here?"""
+        if not self.comes_and_goes(group):
+            return
+        slot = self.slots.get((group, 0))
+        self.tally.reads += 1
+        if slot is not None and slot.version == version:
+            self.tally.hits += all(self.device.done(copy) for copy in slot.coming)
+
+    def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
+        sizes = {(group, 0): self.size(group) for group in groups if self.comes_and_goes(group)}
+        return self.cache.fits(sizes, self.spare) if lowest is None else self.cache.may_pin(seq_id, sizes, lowest)
+
+    def pin(self, group: str, seq_id: int) -> None:
+        if self.comes_and_goes(group):
+            self.cache.pin((group, 0), seq_id)
+
+    def unpin(self, group: str, seq_id: int) -> None:
+        if self.comes_and_goes(group):
+            self.cache.unpin((group, 0), seq_id)
+            self.slots[group, 0].used = [self.device.mark()]
+
+    # -- parameters
+
+    def holds(self, group: str, version: int) -> bool:
+        if not self.comes_and_goes(group):
+            return self.kept.holds(group, version)
+        slot, gone = self.slots.get((group, 0)), self.leaving.get(group)
+        here = slot is not None and slot.version == version
+        return here or (gone is not None and gone[0] == version) or self.host.holds(group, version)
+
+    def version(self, group: str) -> int:
+        if not self.comes_and_goes(group):
+            return self.kept.version(group)
+        return max(self.newest.get(group, -1), self.host.version(group))
+
+    def here(self, group: str) -> bool:
+        return not self.comes_and_goes(group) or (group, 0) in self.slots
+
+    def bring(self, group: str, version: int) -> None:
+        """Start fetching a group that a forward which begins now reads, if no slot holds it."""
+        if self.comes_and_goes(group):
+            slot = self._brought(group, version)
+            self.tally.right += slot.ahead
+            slot.ahead = False
+
+    def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
+        """Leaves of the group in `version`, fetched if no slot holds it."""
+        if not self.comes_and_goes(group):
+            return self.kept.acquire(group, version)
+        return self._resident(group, version).leaves
+
+    def seen(self, group: str, version: int) -> int:
+        if not self.comes_and_goes(group):
+            return self.kept.seen(group, version)
+        slot = self.slots[group, 0]
+        if slot.word is not None:
+            slot.version, slot.word = slot.word(), None
+        return -2 if slot.version is None else slot.version
+
+    def ahead(self, group: str, version: int) -> bool:
+        """Start fetching a group that will be read; False if that must wait: no room, or it is not there."""
+        if not self.comes_and_goes(group) or not self.host.holds(group, version) or group in self.leaving:
+            return False
+        key = group, 0
+        slot = self.slots.get(key)
+        if slot is not None and slot.version == version:
+            return True
+        if slot is not None:  # another worker has stepped since
+            if slot.dirty or self.cache.entries[key].pins:
+                return False
+            self._fetch(slot, group)
+        else:
+            gone = self.cache.leaving(self.size(group))
+            if gone is None or any(self.cache.eviction.sooner(other, key) for other in gone):
+                return False
+            slot = self._load(group, gone)
+        self.tally.ahead += 1
+        slot.ahead = True
+        return True
+
+    def _resident(self, group: str, version: int) -> Slot:
+        """The slot that holds a version, with all that is computed from now on seeing its bytes."""
+        slot = self._brought(group, version)
+        if slot.coming:
+            began = time.perf_counter()
+            for copy in slot.coming:
+                self.device.use(copy)
+            slot.coming.clear()
+            self.tally.stall_s += time.perf_counter() - began
+        return slot
+
+    def _brought(self, group: str, version: int) -> Slot:
+        """The slot that holds a version, or will when what is coming has come."""
+        slot = self.slots.get((group, 0))
+        if slot is not None and slot.version == version:
+            return slot
+        began = time.perf_counter()
+        if slot is None:
+            gone = self.cache.leaving(self.size(group))
+            assert gone is not None, f"no room for {group}: {self.cache.used} of {self.cache.budget} bytes are pinned"
+            slot = self._load(group, gone)
+        else:
+            self._fetch(slot, group)
+        self.tally.stall_s += time.perf_counter() - began
+        return slot
+
+    # -- slots come and go
+
+    def _load(self, group: str, gone: Iterable[Key]) -> Slot:
+        """Give a group a slot, in the place of others."""
+        for other in gone:
+            self._evict(other)
+        self.cache.add((group, 0), self.size(group))
+        region, state = self.host.slots[group][0], self.host.state.get(group)
+        flat, after = self.pool.take(region.nbytes, self.cache.used)
+        leaves = {n: nn.Parameter(t, requires_grad=state is not None) for n, t in region.views_of(flat).items()}
+        slot = self.slots[group, 0] = Slot(region, flat, leaves, used=after)
+        if state is not None:
+            slot.state_region = state
+            slot.state, after = self.pool.take(state.nbytes, self.cache.used)
+            slot.used = [*slot.used, *after]
+        self._fetch(slot, group)
+        return slot
+
+    def _fetch(self, slot: Slot, group: str) -> None:
+        self.settle(group)
+        for copy in slot.coming:  # fetched ahead, and another worker has stepped since
+            self.device.finish(copy)
+        slot.version = self.host.version(group)
+        copy = self.device.fetch(slot.flat, slot.region.bytes(self.host.memory), slot.used)
+        slot.word = self.device.word(slot.flat, copy)
+        slot.coming = [copy]
+        self.tally.fetches += 1
+        self.tally.fetched_bytes += slot.region.nbytes
+        if slot.state is not None and slot.state_region is not None and self._has_stepped(group):
+            slot.coming.append(self.device.fetch(slot.state, slot.state_region.bytes(self.host.memory), slot.used))
+            self.tally.fetched_bytes += slot.state_region.nbytes
+        slot.used = []
+
+    def _has_stepped(self, group: str) -> bool:
+        """Whether there is optimizer state of a group to bring."""
+        views = self.host.state_views[group]
+        return any(bool(views[f"{name}.stepped"]) for name in self.host.group(group).names)
+
+    def _evict(self, key: Key) -> None:
+        slot = self.slots.pop(key)
+        self.cache.drop(key)
+        for copy in slot.coming:  # fetched ahead and never used
+            self.device.finish(copy)
+        under_way = self.leaving.get(key[0], (0, []))[1]
+        after = [*slot.used, *(self._write_back(key[0], slot) if slot.dirty else under_way)]
+        for flat in (slot.flat, slot.state):
+            if flat is not None:
+                self.pool.give(flat, after)
+
+    # -- the step
+
+    def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
+        """The optimizer step, in the slot."""
+        if not self.comes_and_goes(group):
+            self.kept.step(group, grads, lr, version)
+            return
+        self.settle(group)  # the slot may still be on its way to the host as it was before
+        slot = self._resident(group, self.version(group))
+        if slot.step is None:
+            slot.step = GroupStep(
+                self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
+                self._state(group, slot),
+            )  # fmt: skip
+        slot.step({name: g.to(self.device.torch_device, non_blocking=True) for name, g in grads.items()}, lr)
+        slot.flat[:8].view(torch.int64).fill_(version)
+        slot.version, slot.word, slot.dirty = version, None, True
+        slot.used = [self.device.mark()]
+        self.newest[group] = version
+        if group in self.wandering:
+            self._write_back(group, slot)
+
+    def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
+        """Big tensors in the slot; counters and flags where they are, on the host."""
+        assert slot.state is not None and slot.state_region is not None
+        on_host, in_slot = self.host.state_views[group], slot.state_region.views_of(slot.state)
+        return {key: on_host[key] if key.endswith(SMALL) else in_slot[key] for key in on_host}
+
+    # -- back to the host
+
+    def _write_back(self, group: str, slot: Slot) -> list[Copy]:
+        """Start bringing a slot's changes to the host; `settle` publishes them once they are there."""
+        memory, region, state = self.host.memory, slot.region, slot.state_region
+        copies = [self.device.write(region.bytes(memory)[BOUNDARY:], slot.flat[BOUNDARY:], slot.used)]
+        self.tally.written_bytes += region.nbytes
+        if slot.state is not None and state is not None:
+            end = min((p.offset for key, p in state.places.items() if key.endswith(SMALL)), default=state.nbytes)
+            copies.append(self.device.write(state.bytes(memory)[BOUNDARY:end], slot.state[BOUNDARY:end], slot.used))
+            self.tally.written_bytes += end
+        slot.dirty = False
+        assert slot.version is not None
+        self.leaving[group] = slot.version, copies
+        return copies
+
+    def settle(self, group: str) -> None:
+        """Wait until a group that is on its way back has arrived, and publish it."""
+        if (gone := self.leaving.pop(group, None)) is not None:
+            for copy in gone[1]:
+                self.device.finish(copy)
+            self.host.publish(group, gone[0])
+            self.ring(group)
+
+    def poll(self) -> None:
+        """Publish what has arrived."""
+        for group, (_, copies) in list(self.leaving.items()):
+            if all(self.device.done(copy) for copy in copies):
+                self.settle(group)
+
+    def expecting(self) -> bool:
+        return bool(self.leaving)
+
+    def flush(self) -> None:
+        """Bring all changes to the host store and publish them there, in the order of versions."""
+        self.kept.flush()
+        for (group, _), slot in sorted(self.slots.items(), key=lambda item: item[1].version or 0):
+            if slot.dirty:
+                self._write_back(group, slot)
+        for group in list(self.leaving):
+            self.settle(group)
+
+    # -- for the trace
+
+    def counters(self) -> dict[str, float]:
+        """Since the last call."""
+        self.tally.stall_s += self.device.stalled()
+        taken, self.tally = self.tally, Tally()
+        self.total.add(taken)
+        return {**self.kept.counters(), **taken.counters()}
+
+    def counted(self) -> Tally:
+        """Up to the last `counters()`."""
+        return self.total
+
+
+def too_little(where: str, share: int, spare: int, budget: int) -> str:
+    """What to say of a budget that does not hold one subnet."""
+    needed = share + spare
+    return (
+        f"--budget {budget / 2**30:.4g} ({budget:,} bytes) is too little: the layers of one subnet {where} take up to "
+        f"{share:,} bytes with their optimizer state, and a step needs {spare:,} beside them. Raise it to at least "
+        f"--budget {-(-needed * 10**6 // 2**30) / 10**6:.6f} ({needed:,} bytes), or use more workers"
+    )

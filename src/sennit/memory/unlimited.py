@@ -1,0 +1,53 @@
+"""`Unlimited`: what a store says of memory that has no budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sennit.memory.eviction import Key
+from sennit.memory.tally import Tally
+
+
+class Unlimited:
+    """Everything has its place; nothing is pinned, and nothing need be fetched ahead."""
+
+    limited = False
+
+    def announce(self, ring: Callable[[str], None]) -> None:
+        """Whoever steps rings, since a version is published with its step."""
+
+    def foresee(self, next_use: Callable[[Key], float]) -> None:
+        """Nothing leaves."""
+
+    def expect(self, groups: Iterable[str]) -> None:
+        """Any subnet fits."""
+
+    def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
+        return True
+
+    def pin(self, group: str, seq_id: int) -> None:
+        """It stays anyway."""
+
+    def unpin(self, group: str, seq_id: int) -> None:
+        """It stays anyway."""
+
+    def here(self, group: str) -> bool:
+        return True
+
+    def bring(self, group: str, version: int) -> None:
+        """It is there, or comes when it is acquired."""
+
+    def ready(self, group: str, version: int) -> None:
+        """Not counted."""
+
+    def counted(self) -> Tally | None:
+        return None
+
+    def ahead(self, group: str, version: int) -> bool:
+        return True
+
+    def poll(self) -> None:
+        """Nothing is on its way."""
+
+    def expecting(self) -> bool:
+        return False

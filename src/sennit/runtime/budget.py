@@ -1,0 +1,60 @@
+"""A budget: whether it holds what one subnet needs of a worker, found before anything runs; and the slots under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sennit.errors import UserError
+from sennit.memory.cpu import CpuStore
+from sennit.memory.cuda import CudaStore
+from sennit.memory.device import Device
+from sennit.memory.eviction import LatestNextUse, LeastRecent, never
+from sennit.memory.slots import SlotStore, too_little
+from sennit.memory.store import HostStore
+from sennit.plan.plan import Plans
+from sennit.runtime.share import DeviceStore, Share
+from sennit.supernet.build import Built
+
+
+def with_budget(share: Share, kept: CpuStore | CudaStore, device: Callable[[], Device]) -> DeviceStore:
+    """The store of a worker: slots beside one that keeps everything, or that one alone if there is no budget."""
+    placement = share.placement
+    if not placement.budget:
+        return kept
+    eviction = LatestNextUse(never) if placement.evict == "next-use" else LeastRecent()
+    return SlotStore(kept, device(), share.wandering, placement.budget_bytes, eviction)
+
+
+def refuse_small_budget(built: Built, plans: Plans, host: HostStore, budget: int) -> None:
+    """The largest subnet must fit on each worker, and the largest group once more, for its step.
+
+    Raises:
+        UserError: it does not.
+    """
+    for worker, share in enumerate(largest_shares(built, plans, host)):
+        if share + host.spare() > budget:
+            raise UserError(too_little(f"on worker {worker}", share, host.spare(), budget))
+
+
+def largest_shares(built: Built, plans: Plans, host: HostStore) -> list[int]:
+    """Per worker, bytes of the largest candidates of its blocks, and of what every subnet has. Empty if subnets are
+    cut in different ways: then each is looked at when it comes in."""
+    if not plans.static:
+        return []
+    always = built.always[0]
+    held: list[set[str]] = [set() for _ in range(plans.workers)]
+    largest: list[dict[str, int]] = [{} for _ in range(plans.workers)]
+    for program in built.covering:
+        found: dict[tuple[int, str], set[str]] = {}
+        for step in program.steps:
+            groups = {group for group in built.groups.of_step(step)[0] if host.comes_and_goes(group)}
+            worker = plans.worker(0, 0, step.block)
+            held[worker] |= groups & always
+            found.setdefault((worker, step.block), set()).update(groups - always)
+        for (worker, block), groups in found.items():
+            size = sum(host.size(group) for group in groups)
+            largest[worker][block] = max(largest[worker].get(block, 0), size)
+    return [
+        sum(host.size(group) for group in fixed) + sum(blocks.values())
+        for fixed, blocks in zip(held, largest, strict=True)
+    ]

@@ -1,0 +1,88 @@
+"""Copies of a GPU come after what they must, and before what needs them. With a kernel that takes long in between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sennit.memory.cuda_device import CudaDevice
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+LONG = 200_000_000
+"""Cycles: about 0.1 s."""
+N = 1 << 20
+
+
+def sleep() -> None:
+    torch.cuda._sleep(LONG)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+def device() -> CudaDevice:
+    return CudaDevice(torch.device("cuda", 0))
+
+
+def on_host(value: int) -> torch.Tensor:
+    return torch.full((N,), value, dtype=torch.uint8).pin_memory()
+
+
+def on_device(value: int) -> torch.Tensor:
+    return torch.full((N,), value, dtype=torch.uint8, device="cuda")
+
+
+def test_what_is_computed_after_use_sees_the_copy(device: CudaDevice) -> None:
+    slot, source = on_device(1), on_host(2)
+    with torch.cuda.stream(device.fetching):
+        sleep()
+    copy = device.fetch(slot, source, [device.mark()])
+    assert not device.done(copy)
+    device.use(copy)
+    seen = slot.clone()
+    torch.cuda.synchronize()
+    assert device.done(copy) and bool((seen == 2).all())
+    assert device.stalled() > 0 and device.stalled() == 0
+
+
+def test_a_slot_is_fetched_into_only_when_its_last_user_is_done(device: CudaDevice) -> None:
+    slot, source = on_device(1), on_host(2)
+    sleep()
+    seen = slot.clone()
+    device.use(device.fetch(slot, source, [device.mark()]))
+    now = slot.clone()
+    torch.cuda.synchronize()
+    assert bool((seen == 1).all()) and bool((now == 2).all())
+
+
+def test_what_is_written_back_is_what_was_computed_before(device: CudaDevice) -> None:
+    slot, target = on_device(1), on_host(0)
+    torch.cuda.synchronize()
+    sleep()
+    slot.add_(2)
+    copy = device.write(target, slot, [device.mark()])
+    assert not device.done(copy)
+    device.finish(copy)
+    assert bool((target == 3).all())
+
+
+def test_memory_is_given_on_only_when_it_has_been_written_back(device: CudaDevice) -> None:
+    slot, target, source = on_device(1), on_host(0), on_host(5)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(device.writing):
+        sleep()
+    written = device.write(target, slot, [])
+    device.finish(device.fetch(slot, source, [written]))
+    torch.cuda.synchronize()
+    assert bool((target == 1).all()) and bool((slot == 5).all())
+
+
+def test_the_word_is_what_came_with_the_bytes(device: CudaDevice) -> None:
+    slot, source = on_device(0), on_host(0)
+    source[:8].view(torch.int64).fill_(41)
+    copy = device.fetch(slot, source, [device.mark()])
+    read = device.word(slot, copy)
+    device.use(copy)
+    sleep()
+    slot[:8].view(torch.int64).fill_(42)
+    assert read() == 41
+    assert int(slot[:8].view(torch.int64).item()) == 42
