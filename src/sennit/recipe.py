@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.errors import RecipeError
+from sennit.plan.replicated import depth_of
 from sennit.strict import convert_strictly
 from sennit.supernet.clip import Clip
 from sennit.supernet.context import PRECISIONS
@@ -230,6 +231,8 @@ class Placement:
 
     workers: int = 1
     """Number of worker processes, one per device."""
+    replicas: int = 1
+    """Workers of each stage, which take different micro-batches; `workers` is a multiple of it."""
     device: str = "cpu"
     """`cpu`, `cuda`, or `virtual`: workers wait where they would compute."""
     waits: str | None = None
@@ -259,9 +262,15 @@ class Placement:
     prefetch: int = 2
     """Batches that each loader process prepares ahead."""
 
+    @property
+    def depth(self) -> int:
+        """Workers that a micro-batch of a subnet passes, chunks counted once."""
+        return depth_of(self.workers, self.replicas)
+
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise RecipeError(f"--workers must be at least 1, got {self.workers}")
+        depth_of(self.workers, self.replicas)
         if self.device not in ("cpu", "cuda", "virtual"):
             raise RecipeError(f"--device must be cpu, cuda or virtual, got {self.device!r}")
         if self.waits is not None and self.device != "virtual":

@@ -151,3 +151,19 @@ def test_numbers_without_a_limit(call: Callable) -> None:
 def test_refused(call: Callable, words: str, said: str) -> None:
     done = call("simulate", *words.split())
     assert done.exit == 2 and said in done.err
+
+
+def test_stages_of_several_workers(call: Callable) -> None:
+    words = "simulate --space nlp.c3 --workers 4 -M 4 --shared strict --subnets 20 --in-flight 1 --no-levers".split()
+    found = [call(*words, "--replicas", str(r), "--json").json for r in (1, 2, 4)]
+    assert [held["replicas"] for held in found] == [1, 2, 4]
+    assert found[0]["bubble"] > found[1]["bubble"] > found[2]["bubble"] == pytest.approx(0.0, abs=1e-9)
+    assert "2 workers a stage" in call(*words, "--replicas", "2").out
+    for options, said in (
+        ("--replicas 3", "--replicas 3: every stage has as many workers"),
+        ("--replicas 2 --schedule 1f1b", "order of stages with one worker each"),
+        ("--replicas 2 --sizes 10,10,10,18", "4 sizes do not fit 2 stages"),
+        ("--replicas 2 --sync asp:stash --in-flight 2", "each layer must stay with one"),
+    ):
+        done = call(*words, *options.split())
+        assert done.exit == 2 and said in done.err

@@ -23,6 +23,7 @@ from program_spaces import (
 from torch import Tensor, nn
 
 import sennit as sn
+from sennit.errors import ArchError
 from sennit.program.recordings import Recordings, spec_of
 from sennit.program.step import Program
 
@@ -342,3 +343,23 @@ def test_programs_of_a_long_stream_do_not_pile_up(monkeypatch: pytest.MonkeyPatc
     assert len(recordings._programs) == 4
     assert [names(recordings.program(arch, specs)) for arch in archs] == first
     assert recordings.program(archs[-1], specs) is recordings.program(archs[-1], specs)
+
+
+def test_asking_again_is_answered_alike_and_refused_alike() -> None:
+    space = Choosing()
+    arch: dict[str, Any] = {"choice": 1}
+    first = space.program(arch, torch.zeros(2, 3))
+    assert space.program(dict(arch), torch.zeros(2, 3)) is first
+    arch["choice"] = 0
+    assert space.program(arch, torch.zeros(2, 3)) is not first
+    with pytest.raises(ArchError):
+        space.program({"choice": True}, torch.zeros(2, 3))
+
+
+class Choosing(sn.ModelSpace):
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice = sn.LayerChoice([nn.Linear(3, 3), nn.Identity()])
+
+    def forward(self, x: Any) -> Any:
+        return self.choice(x)

@@ -23,6 +23,7 @@ RULES = {"chimera": "bulk:2", "pipedream": "asp:stash"}
 
 ORDERS = {
     "csp": Placement(schedule="csp", workers=3, chunks=2, split=True, release="layer"),
+    "csp, replicas": Placement(schedule="csp", workers=4, replicas=2),
     "chimera": Placement(schedule="chimera", workers=4),
     "naspipe": Placement(schedule="naspipe", workers=3),
     "pipedream": Placement(schedule="pipedream", workers=3),

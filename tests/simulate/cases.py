@@ -11,6 +11,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from sennit.errors import UserError
+from sennit.plan.replicated import replica_of
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order
 from sennit.schedule.policy import MODULES, Policy, policy
@@ -100,7 +101,10 @@ def drawn(draw: st.DrawFn, names: Sequence[str] = tuple(MODULES), syncs: Sequenc
         split=draw(st.booleans()) if held.split is None else held.split,
     )  # fmt: skip
     cluster = draw(clusters(workers)) if draw(st.booleans()) else Cluster()
-    load = draw(streams(held, setting, total))
+    replicas = 1
+    if "layer" in held.releases and rule.kind != "asp":
+        replicas = draw(st.sampled_from([n for n in range(1, workers + 1) if not workers % n]))
+    load = draw(streams(held, setting, total, replicas))
     if name not in LISTED and draw(st.booleans()):
         cluster = replace(cluster, memory_bytes=draw(limits(load)))
     try:
@@ -111,10 +115,10 @@ def drawn(draw: st.DrawFn, names: Sequence[str] = tuple(MODULES), syncs: Sequenc
 
 
 @st.composite
-def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixed:
+def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int, replicas: int = 1) -> Fixed:
     """Subnets on the policy's stages; with runs of layers if it knows them. `t` is one group in several runs. Buffers
     are each run's own; where runs are no fixed list, some may be several runs'."""
-    m, stages = setting.micro_batches, held.stages(setting)
+    m, stages, spread = setting.micro_batches, held.stages(setting) // replicas, held.per_micro_batch or replicas > 1
     several = "layer" in held.releases and draw(st.booleans())
     runs = [s for s in range(stages) for _ in range(draw(st.integers(1, 2)) if several else 1)]
     candidates = draw(st.integers(1, 3))
@@ -125,7 +129,7 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixe
         (r, c): Piece(
             0, (*(f"{r}.{c}.{i}" for i in range(draw(st.integers(0, 2)))), *["t"][: draw(st.integers(0, 1))]),
             Cost(draw(cost), draw(cost), draw(cost), draw(cost)), draw(size), draw(size), draw(size),
-            step=0.0 if held.per_micro_batch else draw(st.sampled_from([0.0, 0.5])),
+            step=0.0 if spread else draw(st.sampled_from([0.0, 0.5])),
             moves=tuple(name for name in (f"{r}#", *shared) if draw(st.integers(0, 3)) == 0),
         )
         for r in range(len(runs)) for c in range(candidates)
@@ -133,7 +137,10 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int) -> Fixe
 
     def placed(y: int, r: int, c: int) -> Piece:
         where = [held.place(setting, runs[r], setting.number(y, j)) for j in range(m)]
-        return replace(table[r, c], worker=where[0], spread=tuple(where) if held.per_micro_batch else ())
+        if replicas > 1:
+            first = runs[r] % (setting.workers // replicas) * replicas
+            where = [first + replica_of(y, j, m, replicas) for j in range(m)]
+        return replace(table[r, c], worker=where[0], spread=tuple(where) if spread else ())
 
     sources = draw(branches(len(runs)))
     table = {(r, c): replace(piece, sources=sources[r]) for (r, c), piece in table.items()}

@@ -50,3 +50,22 @@ def test_a_perfect_pipeline_takes_three_units_a_subnet() -> None:
         for piece in pieces:
             work[piece.worker] += 3 * (piece.cost.forward + piece.cost.whole)
         assert work == pytest.approx([3.0] * 4)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 2))
+def test_replicas_share_the_micro_batches_of_a_stage(depth: int, replicas: int, m: int, chunks: int) -> None:
+    """The same stages as of `depth` workers, and the same work for every worker over as many subnets as replicas."""
+    load = SpaceLoad(
+        blocks=12, candidates=2, workers=depth * replicas, replicas=replicas, micro_batches=m, subnets_wanted=replicas,
+        chunks=chunks,
+    )  # fmt: skip
+    alone = SpaceLoad(blocks=12, candidates=2, workers=depth, micro_batches=m, subnets_wanted=1, chunks=chunks)
+    assert load.stages == alone.stages
+    work = [0.0] * load.workers
+    for pieces in load.subnets():
+        for piece, like in zip(pieces, next(alone.subnets()), strict=True):
+            for j in range(m):
+                assert piece.where(j) // replicas == like.worker
+                work[piece.where(j)] += piece.cost.forward + piece.cost.whole
+    assert work == pytest.approx([3.0 * replicas] * load.workers)

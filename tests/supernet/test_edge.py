@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sennit.supernet import edge
 from sennit.supernet.edge import ALIGNMENT, enter, settled
 
 Step = Callable[[Tensor], Tensor]
@@ -126,3 +127,35 @@ def test_an_edge_is_a_tensor_of_its_own() -> None:
     assert one is not leaf and one is not two
     (one * 2 + two * 3).sum().backward()
     assert leaf.grad is not None and leaf.grad.tolist() == [5.0] * 3
+
+
+@pytest.mark.parametrize(
+    "grad",
+    [
+        torch.ones(1).expand(4, 6, 5, 2),
+        torch.randn(4, 6, 5, 2).to(memory_format=torch.channels_last),
+        torch.randn(241)[1:].view(4, 6, 5, 2),
+    ],
+    ids=["expanded", "channels-last", "unaligned"],
+)
+def test_the_edge_of_a_small_tensor_is_that_of_a_large_one(grad: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways give the producer the same numbers in settled memory."""
+    found: list[Tensor] = []
+    for limit in (1 << 20, 0):
+        monkeypatch.setattr(edge, "COPIED", limit)
+        made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
+        made.register_hook(found.append)
+        out = enter(made)
+        assert (type(out.grad_fn).__name__ == "EdgeBackward") == (limit == 0)
+        out.backward(grad)
+    small, large = found
+    assert torch.equal(small, large) and torch.equal(small, grad)
+    for arrived in (small, large):
+        assert arrived.is_contiguous() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
+    scalar = enter(torch.tensor(2.0, requires_grad=True))
+    scalar.backward()
+
+
+def test_a_value_read_by_several_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "COPIED", 0)
+    test_a_value_read_by_several_steps()

@@ -38,6 +38,8 @@ class Simulate:
     candidates, such as 64x24."""
     workers: Annotated[int, arg(metavar="N")] = 8
     """Workers."""
+    replicas: Annotated[int, arg(metavar="R")] = 1
+    """Of these, how many share a stage and take different micro-batches of it; N is a multiple of R."""
     schedule: Annotated[str, arg(metavar="NAME")] = "csp"
     """csp: ours, by layer. naspipe: the paper's order, by stage. And gpipe, 1f1b, interleaved, zero-bubble, zbv,
     chimera, pipedream, tap; file.py:Name, an order of your own; or a .csv file with a row of actions per worker."""
@@ -104,6 +106,7 @@ class Simulate:
             blocks=blocks,
             candidates=candidates,
             workers=self.workers,
+            replicas=self.replicas,
             micro_batches=self.micro_batches,
             subnets_wanted=self.subnets,
             sampler=self.sampler,
@@ -176,6 +179,7 @@ class Simulate:
 def _named(found: dict[str, Any]) -> str:
     """What was simulated, in words."""
     chunks = f"{found['chunks']} chunks a worker, " if found["chunks"] > 1 else ""
+    chunks += f"{found['replicas']} workers a stage, " if found["replicas"] > 1 else ""
     backwards = "split backwards" if found["split"] else "whole backwards"
     return (
         f"{found['schedule']} under {found['sync']}, by {found['release']}, {chunks}{backwards}, "

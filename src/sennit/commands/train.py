@@ -36,6 +36,8 @@ class Train:
     """A recipe file, or the name of one in ./recipes. With --replay it may be left out."""
     workers: Annotated[int, arg(metavar="N")] = 1
     """Worker processes."""
+    replicas: Annotated[int, arg(metavar="R")] = 1
+    """Of these, how many share a stage and take different micro-batches of it; N is a multiple of R."""
     device: Literal["cpu", "cuda", "virtual"] = "cpu"
     """Where workers compute; with cuda each has a GPU of its own, with virtual they wait instead."""
     waits: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: measured)")] = None
@@ -135,6 +137,7 @@ class Train:
             for name, value, unused in (
                 ("plan", self.plan, None),
                 ("in-flight", self.in_flight, 0),
+                ("replicas", self.replicas, 1),
                 ("schedule", self.schedule, ""),
                 ("chunks", self.chunks, 1),
                 ("release", self.release, "stage"),
@@ -153,6 +156,7 @@ class Train:
         plan = None if self.plan is None else str(self.plan)
         return Placement(
             workers=self.workers,
+            replicas=self.replicas,
             device=self.device,
             waits=None if self.waits is None else str(self.waits),
             plan=plan,

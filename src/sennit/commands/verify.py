@@ -157,7 +157,8 @@ def _request(recipe: Recipe, workers: int, recorded: Placement, steps: int, fold
     placement = Placement(workers=max(workers, 1), device=recorded.device)
     if workers and recipe.sync_rule.per_placement:
         plan = recorded.plan if workers == recorded.workers else None
-        placement = replace(recorded, workers=workers, plan=plan, loaders=0)
+        replicas = 1 if workers % recorded.replicas else recorded.replicas
+        placement = replace(recorded, workers=workers, replicas=replicas, plan=plan, loaders=0)
     return Request(
         recipe=recipe,
         placement=placement,

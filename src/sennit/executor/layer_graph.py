@@ -32,7 +32,7 @@ TENSOR = object()
 class Unseeded(StepContext):
     """Captured kernels draw from a generator that is seeded before each replay."""
 
-    def enter(self, step_key: int) -> None:
+    def enter(self, step_key: int, *, torch_only: bool = False) -> None:
         pass
 
 

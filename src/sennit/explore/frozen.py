@@ -44,17 +44,12 @@ class FrozenNetwork(nn.Module):
         self._frozen_program = program
         self._frozen_precision = precision
         self._frozen_names = tuple(names)
-        last = {n: step.index for step in program.steps for n in step.reads}
-        kept = set(program.outputs)
-        self._frozen_dead = [
-            [n for n in step.reads if last[n] == step.index and n not in kept] for step in program.steps
-        ]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         program = self._frozen_program
         values = bind_inputs(program, args, kwargs)
         device = next((v.device for v in values.values() if isinstance(v, Tensor)), torch.device("cpu"))
-        for step, dead in zip(program.steps, self._frozen_dead, strict=True):
+        for step, dead in zip(program.steps, program.dead, strict=True):
             if step.kind == "shape":
                 values[step.writes[0]] = tuple(values[step.reads[0]].shape)
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,10 @@ KEPT = 512
 """Programs that are kept: more than are in flight or evaluated at once."""
 
 
+LATEST = 8
+"""Calls that are answered without a look at the arch."""
+
+
 class Recordings:
     """Programs by canonical arch.
 
@@ -71,6 +75,8 @@ class Recordings:
         self.recorder = Recorder(self.skeleton, canonical_names(self.skeleton))
         self._programs: OrderedDict[str, Program] = OrderedDict()
         """Those asked for last, at most `KEPT`; a stream of random archs hardly ever asks for one again."""
+        self._latest: dict[Any, Program] = {}
+        """The few that were asked for last, by what was asked: a plain loop asks once per micro-batch."""
         self._shapes: set[Any] = set()
         self._options: set[tuple[str, Any]] = set()
         self._flags: dict[str, tuple[Any, Any]] = {}
@@ -87,6 +93,17 @@ class Recordings:
         Raises:
             SpaceError: what cannot be recorded, or is not the same program in every recording.
         """
+        asked = _key_of(arch, inputs)
+        program = self._latest.get(asked)
+        if program is None:
+            program = self._looked_up(arch, inputs, other)
+            if asked is not None:
+                self._latest[asked] = program
+                if len(self._latest) > LATEST:
+                    del self._latest[next(iter(self._latest))]
+        return program
+
+    def _looked_up(self, arch: Any, inputs: Any, other: Any) -> Program:
         options, filled = self.structure.parse_filled(arch)
         canonical = self.structure.encode(options)
         key = repr((canonical, map_tree(lambda s: "tensor" if isinstance(s, Spec) else s, inputs)))
@@ -149,6 +166,18 @@ class Recordings:
             for name, candidate in module.named_children():
                 if id(candidate) not in called:
                     raise SpaceError(UNCALLED.format(what=f"candidate {name!r} of the choice at {path!r}"))
+
+
+def _key_of(arch: Any, inputs: Any) -> Any:
+    """A key of a call whose arch holds numbers and words and whose arguments are tensors; None for others."""
+    args, kwargs = inputs
+    given = (*args, *kwargs.values())
+    if not all(type(leaf) is Spec for leaf in given) or not isinstance(arch, dict):
+        return None
+    items = cast("dict[Any, Any]", arch).items()
+    if not all(type(value) in (int, str) for _, value in items):
+        return None
+    return tuple(items), args, tuple(kwargs.items())
 
 
 def _has_flag(step: Step) -> bool:

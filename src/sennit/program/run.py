@@ -6,11 +6,12 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sennit.program.step import Program, Step
 from sennit.program.template import Ref
 from sennit.supernet.context import StepContext
+from sennit.supernet.draws import draws_with_torch
 from sennit.supernet.edge import enter
 from sennit.supernet.keys import name_key
 
@@ -40,7 +41,7 @@ def run_step(
         return
     entered = {n: enter(v) if isinstance(v := values[n], Tensor) else v for n in step.reads}
     if context is not None:
-        context.enter(name_key(step.name))
+        context.enter(name_key(step.name), torch_only=not isinstance(target, nn.Module) or draws_with_torch(target))
     args = step.fill_args(entered, parameter, training, device)
     kwargs = step.fill_kwargs(entered, parameter, training, device)
     function = target if target is not None else step.target

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from sennit.program.template import compile_template
@@ -103,6 +104,12 @@ class Program:
         self.uses = uses
         self.tied: frozenset[str] = frozenset(name for name, steps in uses.items() if len(steps) > 1)
         """Parameters read by several steps: each use enters its step through an Edge of its own."""
+
+    @cached_property
+    def dead(self) -> list[tuple[int, ...]]:
+        """For each step, values that it is the last to read and that are no output."""
+        last = {n: step.index for step in self.steps for n in step.reads}
+        return [tuple(n for n in s.reads if last[n] == s.index and n not in self.outputs) for s in self.steps]
 
     def live_after(self, index: int) -> tuple[int, ...]:
         """Values that cross a cut between step `index` and the next; program outputs are read by the end."""

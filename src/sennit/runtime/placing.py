@@ -10,7 +10,8 @@ from torch import Tensor
 from sennit.errors import UserError
 from sennit.plan.balance import balanced_cuts
 from sennit.plan.per_subnet import PerSubnet
-from sennit.plan.plan import CutsPlan, PlanEpoch, Plans, load_cuts
+from sennit.plan.plan import CutsPlan, Plan, PlanEpoch, Plans, load_cuts
+from sennit.plan.replicated import Replicated
 from sennit.profile.costs import Costs, mean_costs, profile_for, read_costs
 from sennit.profile.profile import is_profile
 from sennit.profile.quick import block_costs, block_order
@@ -52,10 +53,10 @@ def plans_of(
             the result, nothing is measured: every worker gets as many blocks.
         waits: told instead of measured.
     """
-    n, v, blocks = placement.workers, placement.chunks, block_order(built)
+    n, v, blocks = placement.depth, placement.chunks, block_order(built)
     if placement.plan is not None:
-        return Plans([PlanEpoch(0, read_plan(Path(placement.plan), built, n, v))])
-    if n == 1:
+        return Plans([PlanEpoch(0, _replicated(built, placement, read_plan(Path(placement.plan), built, n, v)))])
+    if placement.workers == 1:
         return Plans([PlanEpoch(0, CutsPlan(blocks, [[]], 1))])
     if built.recipe.sync_rule.kind == "asp":
         costs = [1.0] * len(blocks)
@@ -65,10 +66,27 @@ def plans_of(
         assert home is not None
         measured = _measured(built, home)
         costs = [measured[b] for b in blocks]
+    cuts = [balanced_cuts(costs, n * v)]
+    if placement.replicas > 1:
+        return Plans([PlanEpoch(0, _replicated(built, placement, CutsPlan(blocks, cuts, n, v), costs))])
     held = policy_of(built.recipe, placement)
     place = place_of(built.recipe, placement)
-    plan = CutsPlan(blocks, [balanced_cuts(costs, n * v)], n, v, place, held.per_micro_batch)
+    plan = CutsPlan(blocks, cuts, n, v, place, held.per_micro_batch)
     return Plans([PlanEpoch(0, plan)])
+
+
+def _replicated(built: Built, placement: Placement, plan: CutsPlan, costs: Sequence[float] | None = None) -> Plan:
+    """The plan, with stages of as many workers as the placement says."""
+    if placement.replicas == 1:
+        return plan
+    return Replicated(plan, placement.replicas, built.recipe.micro_batches, writing_blocks(built), costs)
+
+
+def writing_blocks(built: Built) -> frozenset[str]:
+    """Blocks with a candidate whose forward writes buffers."""
+    kept = built.always[1] if built.recipe.sharing.kind == "frozen" else frozenset[str]()
+    steps = [step for program in built.covering for step in program.steps]
+    return frozenset(step.block for step in steps if set(built.groups.of_step(step)[1]) - kept)
 
 
 def read_plan(path: Path, built: Built, workers: int, chunks: int) -> CutsPlan:

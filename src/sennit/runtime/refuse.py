@@ -99,17 +99,19 @@ def check(request: Request) -> None:
 
 def _check_placement(request: Request, placement: Placement) -> None:
     """More workers than blocks; a file of cuts that does not fit."""
-    n, v, blocks = placement.workers, placement.chunks, block_order(request.recipe.built)
+    n, v, blocks = placement.depth, placement.chunks, block_order(request.recipe.built)
+    stages = f"{n} workers" if placement.replicas == 1 else f"{n} stages of {placement.replicas} workers"
     if request.placement.chunks > 1 and placement.plan is not None and not is_profile(Path(placement.plan)):
         raise UserError(f"--chunks {v}: the plan says how many there are; leave it out, or leave out --plan")
     if v > 1 and n * v > len(blocks):
         raise UserError(
-            f"--chunks {v}: {n} workers x {v} chunks need as many blocks, the space has {len(blocks)}; use at most "
+            f"--chunks {v}: {stages} x {v} chunks need as many blocks, the space has {len(blocks)}; use at most "
             f"{max(1, len(blocks) // n)}"
         )
     if n > len(blocks):
         raise UserError(
-            f"--workers {n}: the space has only {len(blocks)} blocks to place; use at most {len(blocks)} workers"
+            f"--workers {placement.workers}: the space has only {len(blocks)} blocks to place; use at most "
+            f"{len(blocks) * placement.replicas} workers"
         )
     if placement.plan is not None:
         read_plan(Path(placement.plan), request.recipe.built, n, v)

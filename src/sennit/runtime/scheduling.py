@@ -41,6 +41,8 @@ def settled(recipe: Recipe, placement: Placement) -> Placement:
         )
     if held.per_micro_batch:
         _refuse_fixed_places(recipe, placement)
+    if placement.replicas > 1:
+        _refuse_replicas(recipe, placement, held)
     if rule.kind == "asp" and not fixed(held) and not recipe.allow_nondeterministic:
         raise UserError(
             f"--schedule {name} runs whatever is ready, so its result depends on times: set allow_nondeterministic = "
@@ -107,6 +109,24 @@ def refuse_detours(subnet: Subnet, recipe: Recipe, placement: Placement) -> None
         )
     if placement.workers > 1 and (placement.chunks > 1 or policy_of(recipe, placement).per_micro_batch):
         _refuse_buffers_of_several_stages(subnet, name)
+
+
+def _refuse_replicas(recipe: Recipe, placement: Placement, held: Policy) -> None:
+    """What does not go with stages of several workers.
+
+    Raises:
+        UserError: a fixed list, or a rule without versions.
+    """
+    if fixed(held):
+        raise UserError(
+            f"--replicas {placement.replicas}: --schedule {name_of_policy(recipe, placement)} is an order of stages "
+            "with one worker each; leave out --replicas, or take --schedule csp with sync = 'csp' or 'bulk:K'"
+        )
+    if recipe.sync_rule.kind == "asp":
+        raise UserError(
+            f"--replicas {placement.replicas} has every stage on several workers, and sync = {recipe.sync!r} reads "
+            "whatever is there, so each layer must stay with one; use sync = 'csp' or 'bulk:K', or leave out --replicas"
+        )
 
 
 def _refuse_fixed_places(recipe: Recipe, placement: Placement) -> None:

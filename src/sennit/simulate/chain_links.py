@@ -24,5 +24,6 @@ def chain_links(pieces: Sequence[Piece], reads: Callable[[str], int], *, split: 
         for piece, f, b in zip(held, forward, backward, strict=True):
             weight = piece.cost.weight if split else 0.0
             versions = [reads(group) for group in piece.groups]
-            found.append(Link(f, b, weight, sum(forward), sum(backward), piece.groups, versions))
+            n = len(piece.workers)  # micro-batches are dealt out among them
+            found.append(Link(f, b, weight, sum(forward) / n, sum(backward) / n, piece.groups, versions))
     return found

@@ -22,6 +22,7 @@ from typing import Literal
 
 from sennit.errors import UserError
 from sennit.plan.plan import Place
+from sennit.plan.replicated import depth_of, replica_of
 from sennit.schedule.policy import Release
 from sennit.simulate.load import Cost, Piece
 from sennit.supernet.keys import key_for, numpy_generator
@@ -46,7 +47,7 @@ MOST_BYTES = 1e18
 OPTIONS: dict[str, str] = {
     "blocks": "blocks of --space", "candidates": "candidates of --space", "workers": "--workers", "micro_batches": "-M",
     "subnets_wanted": "--subnets", "chunks": "--chunks", "joined": "--joined", "out_bytes": "--out-bytes",
-    "held_bytes": "--held-bytes", "swap_bytes": "--swap-bytes",
+    "held_bytes": "--held-bytes", "swap_bytes": "--swap-bytes", "replicas": "--replicas",
 }  # fmt: skip
 """Attribute to what is typed for it."""
 
@@ -96,6 +97,7 @@ class SpaceLoad:
         subnets_wanted: length of the stream.
         sampler: uniform, or fair: every round of n subnets uses each candidate of a block once.
         pinned: the first and the last block have one candidate only, shared by all.
+        replicas: workers of each stage (`plan/replicated.py`), of `workers` in all.
         chunks: how often each worker gets a stretch of the network in turn.
         sizes: layers of each stage; none for equal ones.
         release: layer: every layer is a run of its own, and its version is there once its gradients are; stage: all
@@ -115,6 +117,7 @@ class SpaceLoad:
     subnets_wanted: int
     sampler: Literal["uniform", "fair"] = "uniform"
     pinned: bool = False
+    replicas: int = 1
     chunks: int = 1
     sizes: tuple[int, ...] = ()
     release: Release = "layer"
@@ -127,7 +130,16 @@ class SpaceLoad:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "candidates", "workers", "micro_batches", "subnets_wanted", "chunks", "joined"):
+        for name in (
+            "blocks",
+            "candidates",
+            "workers",
+            "replicas",
+            "micro_batches",
+            "subnets_wanted",
+            "chunks",
+            "joined",
+        ):
             if getattr(self, name) < 1:
                 raise UserError(f"{OPTIONS[name]} must be at least 1, got {getattr(self, name)}")
         for name, most in (("blocks", MOST_BLOCKS), ("candidates", MOST_CANDIDATES)):
@@ -138,14 +150,17 @@ class SpaceLoad:
                 raise UserError(
                     f"{OPTIONS[name]} must be at least 0 and at most {MOST_BYTES:g}, got {getattr(self, name):g}"
                 )
-        if not self.sizes and self.workers * self.chunks > self.blocks:
+        self.depth  # noqa: B018 - refuses what does not come out even
+        if not self.sizes and self.depth * self.chunks > self.blocks:
+            most = self.blocks // self.chunks * self.replicas
             fewer = [
                 f"at most {fit} {what}{'s' * (fit > 1)}"
-                for what, fit in (("chunk", self.blocks // self.workers), ("worker", self.blocks // self.chunks))
+                for what, fit in (("chunk", self.blocks // self.depth), ("worker", most))
                 if fit
             ]
+            stages = f"{self.depth} stages of {self.replicas}" if self.replicas > 1 else f"{self.workers}"
             raise UserError(
-                f"{self.workers} workers x {self.chunks} chunks need as many layers, the space has {self.blocks}; use "
+                f"{stages} workers x {self.chunks} chunks need as many layers, the space has {self.blocks}; use "
                 f"{' or '.join(fewer) or f'at most {self.blocks} workers with 1 chunk'}"
             )
         if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != self.blocks):
@@ -156,6 +171,11 @@ class SpaceLoad:
                 f"{MOST_ORDERED:,} in all. Use --sampler uniform, or a smaller --space"
             )
 
+    @cached_property
+    def depth(self) -> int:
+        """Stages of a chunk."""
+        return depth_of(self.workers, self.replicas)
+
     @property
     def can_be_fair(self) -> bool:
         """Whether the orders of all blocks' candidates can be held."""
@@ -164,7 +184,7 @@ class SpaceLoad:
     @cached_property
     def stages(self) -> list[list[int]]:
         """Layers of each stage."""
-        sizes = self.sizes or even_sizes(self.blocks, self.workers, self.chunks)
+        sizes = self.sizes or even_sizes(self.blocks, self.depth, self.chunks)
         return [list(range(end - size, end)) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
     @cached_property
@@ -185,12 +205,20 @@ class SpaceLoad:
                 Piece(
                     self._worker(y, 0, stage), tuple([f"{layer}.{drawn[layer]}" for layer in layers]), cost, out,
                     held * len(layers), self.swap_bytes * len(layers),
-                    tuple(self._worker(y, j, stage) for j in range(self.micro_batches)) if self.spread else (),
+                    self._spread(y, stage),
                 )
                 for (stage, layers), cost in zip(self.runs, costs, strict=True)
             ]  # fmt: skip
 
+    def _spread(self, seq_id: int, stage: int) -> tuple[int, ...]:
+        if not self.spread and self.replicas == 1:
+            return ()
+        return tuple(self._worker(seq_id, j, stage) for j in range(self.micro_batches))
+
     def _worker(self, seq_id: int, micro_batch: int, stage: int) -> int:
+        if self.replicas > 1:
+            replica = replica_of(seq_id, micro_batch, self.micro_batches, self.replicas)
+            return stage % self.depth * self.replicas + replica
         return stage % self.workers if self.place is None else self.place(seq_id, micro_batch, stage)
 
     def draws(self) -> Iterator[list[int]]:

@@ -84,12 +84,33 @@ class SpaceRun:
             )
         if self.warmup and not held.warmed:
             raise UserError(f"--schedule {self.schedule} has no warm-up to set; 1f1b and pipedream have")
-        stages = len(self.space.sizes) or held.stages(self.setting)
-        if stages != held.stages(self.setting):
-            raise UserError(f"--sizes: {stages} sizes do not fit {held.stages(self.setting)} stages")
+        replicas, wanted = self.space.replicas, held.stages(self.setting)
+        if replicas > 1:
+            self._refuse_replicas(held)
+            wanted //= replicas
+        stages = len(self.space.sizes) or wanted
+        if stages != wanted:
+            raise UserError(f"--sizes: {stages} sizes do not fit {wanted} stages")
         if self.cluster is not None:
             self.cluster.refuse_others(self.space.workers)
         self._refuse_slow()
+
+    def _refuse_replicas(self, held: Policy) -> None:
+        """What does not go with stages of several workers.
+
+        Raises:
+            UserError: a fixed list, or a rule without versions.
+        """
+        if "layer" not in held.releases:
+            raise UserError(
+                f"--replicas {self.space.replicas}: --schedule {self.schedule} is an order of stages with one worker "
+                "each; leave out --replicas, or take --schedule csp"
+            )
+        if self.rule.kind == "asp":
+            raise UserError(
+                f"--replicas {self.space.replicas} has every stage on several workers, and --sync {self.sync} reads "
+                "whatever is there, so each layer must stay with one. Use --sync csp or bulk:K"
+            )
 
     def _refuse_slow(self) -> None:
         """What is moved must arrive some day.
@@ -137,6 +158,8 @@ class SpaceRun:
         """The stream, with stages on workers."""
         held, setting = self.policy, self.setting
         sizes = self.space.sizes
+        if self.space.replicas > 1:
+            return self.space
         if not sizes and held.stages(setting) != self.space.workers * self.space.chunks:
             chunks = max(1, held.stages(setting) // self.space.workers)
             sizes = tuple(map(len, replace(self.space, chunks=chunks).stages))
@@ -174,7 +197,7 @@ class SpaceRun:
         if space.pinned and self.shared.kind == "strict" and self.rule.kind == "csp":
             yield "--shared delayed:2", replace(self, shared=Shared("delayed", 2))
         more = space.chunks + 1
-        if held.chunked and not space.sizes and space.workers * more <= space.blocks:
+        if held.chunked and not space.sizes and space.depth * more <= space.blocks:
             yield f"--chunks {more}", replace(self, space=replace(space, chunks=more))
         if self.rule.kind == "bulk" and not self.rule.behind:
             twice = f"bulk:{2 * self.setting.bulk}"
@@ -223,7 +246,7 @@ class SpaceRun:
         space = self.load
         return {
             "schedule": self.schedule, "sync": self.sync or self.policy.sync, "release": space.release,
-            "chunks": max(1, len(space.stages) // space.workers), "split": self.halves,
+            "chunks": max(1, len(space.stages) // space.depth), "replicas": space.replicas, "split": self.halves,
             "bubble": outcome.bubble, "makespan": outcome.makespan, "bound": min(lowest, outcome.makespan),
             "bubble_at_bound": min(bound.bubble, outcome.bubble), "binds": bound.binds,
             "bounds": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -148,19 +149,17 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
     values = bind_inputs(program, args, kwargs)
     device = next((v.device for v in values.values() if isinstance(v, Tensor)), torch.device("cpu"))
     context, training = current(), space.training
-    last_use = {n: step.index for step in program.steps for n in step.reads}
-    kept = set(program.outputs)
-    for step in program.steps:
-        entered: dict[str, Tensor] = {}
-        parameter = _parameter_of(binding, program, entered)
-        if step.kind != "module":
-            run_step(step, values, None, parameter, context, device, training)
+    as_they_are = not program.tied and not space.__dict__.get("_kept_buffers")
+    for step, dead in zip(program.steps, program.dead, strict=True):
+        target = binding.modules[step.target] if step.kind == "module" else None
+        if as_they_are:
+            run_step(step, values, target, binding.tensors.__getitem__, context, device, training)
         else:
-            with _InPlace(space, binding, program, step, parameter):
-                run_step(step, values, binding.modules[step.target], parameter, context, device, training)
-        for n in step.reads:
-            if last_use[n] == step.index and n not in kept:
-                del values[n]
+            parameter = _parameter_of(binding, program, {})
+            with _InPlace(space, binding, program, step, parameter) if target is not None else nullcontext():
+                run_step(step, values, target, parameter, context, device, training)
+        for n in dead:
+            del values[n]
     return output_of(program, values)
 
 

@@ -39,9 +39,13 @@ class StepContext:
     def of(seed: int, seq_id: int, micro_batch: int, precision: str, device: torch.device) -> StepContext:
         return StepContext(key_for(seed, "step", seq_id, micro_batch), precision, device)
 
-    def enter(self, step_key: int) -> None:
-        """Seed all generators for the step with this key (`name_key` of its name)."""
-        seed_generators(mix(self.key, step_key), self.device)
+    def enter(self, step_key: int, *, torch_only: bool = False) -> None:
+        """Seed all generators for the step with this key (`name_key` of its name).
+
+        Args:
+            torch_only: the step draws with torch alone (`draws_with_torch`).
+        """
+        seed_generators(mix(self.key, step_key), self.device, torch_only=torch_only)
 
     def autocast(self) -> Any:
         """Autocast for one step. No cast cache: a cast of a weight must not outlive the step."""

@@ -11,11 +11,17 @@ import numpy as np
 import torch
 
 
-def seed_generators(key: int, device: torch.device | None = None) -> None:
-    """Seed torch (CPU, and `device` if it is a GPU), Python and numpy with `key`."""
+def seed_generators(key: int, device: torch.device | None = None, *, torch_only: bool = False) -> None:
+    """Seed torch (CPU, and `device` if it is a GPU), Python and numpy with `key`.
+
+    Args:
+        torch_only: leave Python's and numpy's alone, since nobody will draw from them before they are seeded next.
+    """
     torch.default_generator.manual_seed(key)
     if device is not None and device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(key)
+    if torch_only:
+        return
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)
 
