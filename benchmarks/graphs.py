@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import shutil
 import sys
 import time
 from dataclasses import replace
@@ -182,8 +181,10 @@ def keep_timelines(layers: Layers, program: Program, folder: Path) -> None:
             layers.stretch(0, program, executor)
         file = folder / f"{name}.json"
         seen.export_chrome_trace(str(file))
-        with file.open("rb") as plain, gzip.open(f"{file}.gz", "wb") as packed:
-            shutil.copyfileobj(plain, packed)
+        held = json.loads(file.read_text())
+        held.pop("traceName", None)  # a path of this machine
+        with gzip.open(f"{file}.gz", "wt") as packed:
+            json.dump(held, packed)
         file.unlink()
 
 

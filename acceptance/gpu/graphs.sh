@@ -23,7 +23,7 @@ value() { "$PY" -c "import json, sys; held = json.load(open(sys.argv[1])); runs,
 echo "on $(value "', '.join(held['fingerprint']['gpus'])"), commit $(value "held['commit'][:12]")"
 figure "host time per layer, eager / graphs" "$(value "round(host['eager / graphs'], 2)")" ">=" 5
 figure "layers timed" "$(value "host['layers timed']")" ">=" 100
-figure "layers compared" "$(value "host['layers compared']")" ">=" 100
+figure "layers compared" "$(value "host.get('layers compared', host.get('compared'))")" ">=" 100
 figure "all of their bits equal" "$(value "host['equal']")" "==" True
 figure "runs" "$(value "', '.join(sorted(f\"{r['engine']} {r['executor']}\" for r in runs))")" "==" "pipeline eager, pipeline graphs, plain eager"
 for what in weights optimizer losses; do

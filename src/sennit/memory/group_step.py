@@ -4,8 +4,8 @@
     the group in one piece      ten kernels: parameters, state and gradients lie alike, and an optimizer of this kind
                                 does the same to every number
 
-The second is used on GPUs, where launches are what a step costs, if the gradients come in one piece and all tensors
-have stepped equally often.
+The second is for GPUs, where launches are what a step costs. It needs gradients in one piece, and tensors that have
+stepped equally often. It is not the default: its bits on a GPU are not shown yet (`tests/memory/test_parcel.py`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class GroupStep:
         keys: of the state per parameter, `step` included where the optimizer counts steps.
         parameters: leaf per name.
         state: `name.key` to state tensor; `name.stepped` (uint8, on the CPU) tells whether the state exists.
-        whole: step the group in one piece where that is possible; None: on GPUs.
+        whole: step the group in one piece where that is possible.
     """
 
     def __init__(
         self, name: str, arguments: Mapping[str, Any], keys: tuple[str, ...],
-        parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor], whole: bool | None = None,
+        parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor], whole: bool = False,
     ) -> None:  # fmt: skip
         self.parameters, self.state, self.keys = parameters, state, keys
         self.optimizer = make_optimizer(name, arguments, parameters.items(), 0.0)
         self.whole: Whole | None = None
-        if all(parameter.is_cuda for parameter in parameters.values()) if whole is None else whole:
+        if whole:
             self.whole = Whole.of(name, arguments, keys, parameters, state)
 
     def __call__(self, grads: Mapping[str, Tensor], lr: float) -> None:
