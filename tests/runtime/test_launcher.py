@@ -11,7 +11,7 @@ import pytest
 
 from sennit.errors import RunError, UserError
 from sennit.runtime.control import Line
-from sennit.runtime.launcher import Crew, _Process
+from sennit.runtime.launcher import Crew, Process
 
 TOLD = {"kind": "user", "text": "a loader process was killed", "trace": "", "place": ""}
 
@@ -43,7 +43,7 @@ def test_a_worker_that_has_ended_is_quoted(
             theirs.send(("error", told))
         os._exit(1)
     theirs.close()
-    crew = Crew(share=None, logs=tmp_path / "access.jsonl", processes=[_Process(0, pid, ours)])  # type: ignore[arg-type]
+    crew = Crew(share=None, logs=tmp_path / "access.jsonl", processes=[Process(0, pid, ours)])  # type: ignore[arg-type]
     crew.next_result = 1
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     if told is None:

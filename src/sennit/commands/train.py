@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -86,7 +88,11 @@ class Train:
 
     def run(self, out: Output) -> int:
         """Train, or replay."""
+        from sennit.runtime.hosts.meeting import told_of_hosts
+
         if self.replay is not None:
+            if told_of_hosts(os.environ):
+                raise UserError(f"--replay {self.replay} runs on one host; start it without torchrun")
             from sennit.commands.replay import replay
 
             return replay(self, out)
@@ -94,12 +100,8 @@ class Train:
             raise UserError(f"--probe {self.probe} watches the repetition of a run; name that with --replay RUN")
         if self.recipe is None:
             raise UserError("RECIPE is missing: give a recipe file, as in `sennit train recipes/digits.toml`")
-        from sennit.recipe import read_recipe, use_recipe
-        from sennit.runtime.refuse import check
+        from sennit.recipe import read_recipe
         from sennit.runtime.request import Request
-        from sennit.runtime.train import train
-        from sennit.runtime.usercode import blaming
-        from sennit.space.report import space_report
 
         path = recipe_file(self.recipe)
         request = Request(
@@ -112,8 +114,20 @@ class Train:
             steps=self.steps,
             name=path.stem,
         )
+        if told_of_hosts(os.environ):
+            return on_hosts(request, out, self.train)
+        return self.train(request, out)
+
+    def train(self, request: Request, out: Output) -> int:
+        """Check, train, and show the result."""
+        from sennit.recipe import use_recipe
+        from sennit.runtime.refuse import check
+        from sennit.runtime.train import train
+        from sennit.runtime.usercode import blaming
+        from sennit.space.report import space_report
+
         use_recipe(request.recipe)
-        out.say(f"checking {path}: each candidate is recorded and dry-run")
+        out.say(f"checking {self.recipe}: each candidate is recorded and dry-run")
         with blaming(UserError, "while the recipe was checked"):
             check(request)
             for line in space_report(request.recipe.built).lines():
@@ -177,6 +191,20 @@ class Train:
             loaders=self.loaders,
             prefetch=self.prefetch,
         )
+
+
+def on_hosts(request: Request, out: Output, train: Callable[[Request, Output], int]) -> int:
+    """Train as one of several hosts: host 0 commands, the others follow."""
+    from sennit.runtime.hosts.guest import follow
+    from sennit.runtime.hosts.meeting import Meeting
+
+    with Meeting.of_environment(os.environ) as meeting:
+        if meeting.here:
+            follow(request, meeting, out.say)
+            out.result({"host": meeting.here, "hosts": meeting.count})
+            return 0
+        meeting.brief(request)
+        return train(replace(request, meeting=meeting), out)
 
 
 def recipe_file(given: Path) -> Path:

@@ -54,12 +54,18 @@ class Board:
 
     def note(self, group: str, version: int) -> None:
         """`version` of `group` is there, by what this process does now."""
-        task = self.task
+        self._put(group, version, self.task)
+        self.notes += 1
+        self.newest = version
+
+    def told(self, group: str, version: int, task: Task | None) -> None:
+        """`version` of `group` has come from another host, where that task made it: it is there now."""
+        self._put(group, version, task)
+
+    def _put(self, group: str, version: int, task: Task | None) -> None:
         kind, j, run = (b"-", -1, -1) if task is None else (task.kind.encode(), task.micro_batch, task.run)
         row, place = _ROW.pack(time.monotonic(), version, kind, j, run), self._place[group]
         self._memory[place : place + _SIZE] = row + _SUM.pack(crc32(row))
-        self.notes += 1
-        self.newest = version
 
     @contextmanager
     def making(self, group: str, version: int) -> Iterator[None]:

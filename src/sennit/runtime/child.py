@@ -31,25 +31,23 @@ from sennit.trace.access import AccessLog
 
 
 def run_worker(
-    rank: int, share: Share, lines: list[dict[int, Line]], arenas: list[Arena], ends: list[tuple[Line, Line]],
+    rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], launcher: Line, others: list[Line],
     logs: Path, parent: int,
 ) -> None:  # fmt: skip
-    """Life of a forked worker; never returns."""
+    """Life of a forked worker; never returns.
+
+    Args:
+        lines: to the other workers.
+        others: lines of other processes, to be closed here.
+    """
     code = 1
     try:
         die_with_parent(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for other, table in enumerate(lines):
-            if other != rank:
-                for line in table.values():
-                    line.close()
-        for other, (front, back) in enumerate(ends):
-            front.close()
-            if other != rank:
-                back.close()
-        launcher = ends[rank][1]
-        code = _work(rank, share, lines[rank], arenas, launcher, logs)
+        for line in others:
+            line.close()
+        code = _work(rank, share, lines, arenas, launcher, logs)
     except BaseException:
         sys.stderr.write(traceback.format_exc())
     finally:
@@ -62,14 +60,21 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
     use_recipe(share.recipe)
     worker: Worker | None = None
     try:
-        log = AccessLog(logs, rank)
         if share.placement.device == "cuda":
             from sennit.runtime.gpu import gpu_worker
 
+            log = AccessLog(logs, rank)
             rendezvous = logs.with_name(f".rendezvous.{os.getppid()}")
             worker = gpu_worker(rank, share, lines, launcher, log, rendezvous)
         else:
-            channel: Channel = SharedMemoryChannel(rank, lines, arenas)
+            channel: Channel
+            if share.hosts is None:
+                channel = SharedMemoryChannel(rank, lines, arenas)
+            else:
+                from sennit.runtime.hosts.worker import far_channel
+
+                channel, logs = far_channel(rank, share, lines, arenas, launcher, logs)
+            log = AccessLog(logs, rank)
             if share.parts.channel is not None:
                 channel = share.parts.channel(channel)
             store = (share.parts.store or _store_of(share))(share.host)

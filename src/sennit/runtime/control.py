@@ -64,7 +64,7 @@ class Line:
                 sent = self.sock.send(memoryview(self.out)[:_CHUNK])
             except BlockingIOError:
                 return False
-            except (BrokenPipeError, ConnectionResetError) as error:
+            except OSError as error:
                 raise PeerGone(self.peer) from error
             del self.out[:sent]
         return True
@@ -81,7 +81,7 @@ class Line:
                 data = self.sock.recv(_CHUNK)
             except BlockingIOError:
                 break
-            except ConnectionResetError:
+            except OSError:  # reset, or another host that does not answer
                 gone = True
                 break
             if not data:

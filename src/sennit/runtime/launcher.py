@@ -18,7 +18,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,14 @@ KILLED_WAIT_S = 5.0
 
 
 @dataclass
-class _Process:
+class Process:
+    """A worker, as the launcher sees it.
+
+    Attributes:
+        pid: 0 if it is another launcher's child.
+        gone: it has ended and is buried, or is not ours to bury.
+    """
+
     rank: int
     pid: int
     line: Line
@@ -52,6 +59,16 @@ class _Process:
     counted: Tally | None = None
     gone: bool = False
     error: dict[str, Any] | None = None
+
+
+def pairs(ranks: Sequence[int]) -> dict[int, dict[int, Line]]:
+    """Of each worker, its line to each other one of this host."""
+    lines: dict[int, dict[int, Line]] = {rank: {} for rank in ranks}
+    for a in ranks:
+        for b in ranks:
+            if a < b:
+                lines[a][b], lines[b][a] = Line.pair(f"worker {a}", f"worker {b}")
+    return lines
 
 
 @dataclass
@@ -70,7 +87,7 @@ class Crew:
     logs: Path
     feed: Feed | None = None
     on_result: Callable[[Result], None] = lambda result: None
-    processes: list[_Process] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
     results: dict[int, Result] = field(default_factory=dict)
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
     """Of subnets that still miss some: what workers have said, by micro-batch."""
@@ -89,29 +106,45 @@ class Crew:
             UserError, RunError: as `run_to`.
         """
         n = self.share.placement.workers
-        lines: list[dict[int, Line]] = [{} for _ in range(n)]
-        for a in range(n):
-            for b in range(a + 1, n):
-                lines[a][b], lines[b][a] = Line.pair(f"worker {a}", f"worker {b}")
-        arenas = [Arena() for _ in range(n)]
+        lines = pairs(range(n))
         ends = [Line.pair("launcher", f"worker {rank}") for rank in range(n)]
-        self.next_result = self.share.start
-        self.next_drawn = self.share.start
+        pids = self.fork({rank: (lines[rank], ends[rank][1]) for rank in range(n)}, [front for front, _ in ends])
+        self.processes += [Process(rank, pid, ends[rank][0]) for rank, pid in pids.items()]
+        self.await_ready()
+
+    def fork(self, ends: dict[int, tuple[dict[int, Line], Line]], ours: list[Line]) -> dict[int, int]:
+        """Fork workers.
+
+        Args:
+            ends: of each worker, its lines to the others and its line to the launcher. Closed here.
+            ours: lines that workers must not hold.
+
+        Returns:
+            Their process ids.
+        """
+        theirs = {rank: [*lines.values(), launcher] for rank, (lines, launcher) in ends.items()}
+        arenas = [Arena() for _ in range(self.share.placement.workers)]
+        pids: dict[int, int] = {}
         gc.collect()
         gc.freeze()  # what workers inherit is not theirs to collect: looking at it would copy its pages
         parent = os.getpid()
-        for rank in range(n):
+        for rank, (lines, launcher) in ends.items():
             pid = fork()
             if not pid:
                 for handle in self.inherited:
                     os.close(handle)
-                run_worker(rank, self.share, lines, arenas, ends, self.logs, parent)
-            self.processes.append(_Process(rank, pid, ends[rank][0]))
+                others = [*ours, *(line for r, held in theirs.items() if r != rank for line in held)]
+                run_worker(rank, self.share, lines, arenas, launcher, others, self.logs, parent)
+            pids[rank] = pid
         gc.unfreeze()
-        for rank in range(n):
-            ends[rank][1].close()
-            for line in lines[rank].values():
+        for held in theirs.values():
+            for line in held:
                 line.close()
+        return pids
+
+    def await_ready(self) -> None:
+        """Wait until each worker has its device, store and channel."""
+        self.next_result = self.next_drawn = self.share.start
         while not all(process.ready for process in self.processes):
             self.hear()
 
@@ -250,7 +283,7 @@ class Crew:
             except PeerGone:
                 self.lost(process)
 
-    def on_message(self, process: _Process, kind: str, rest: list[Any]) -> None:
+    def on_message(self, process: Process, kind: str, rest: list[Any]) -> None:
         if kind == "loss":
             seq_id, arch, some = rest
             losses = self.losses.setdefault(seq_id, {})
@@ -285,32 +318,47 @@ class Crew:
             process.error = rest[0]
             self.fail(process)
 
-    def lost(self, process: _Process) -> None:
+    def lost(self, process: Process) -> None:
         """A worker's line is closed: it said why, or it was killed. What it said may not have been read yet."""
         with contextlib.suppress(PeerGone):
             for kind, *rest in process.line.receive():
                 if kind == "error":
                     process.error = process.error or rest[0]
-        if process.error is None:
-            with contextlib.suppress(ChildProcessError):
-                _, status = os.waitpid(process.pid, 0)
-                process.gone = True
-                reason = (
-                    f"was killed by signal {signal.Signals(os.WTERMSIG(status)).name}"
-                    if os.WIFSIGNALED(status)
-                    else f"ended with exit code {os.waitstatus_to_exitcode(status)}"
-                )
-                process.error = {"kind": "died", "text": reason}
+        if process.error is None and (reason := self.cause_of_death(process)) is not None:
+            process.error = {"kind": "died", "text": reason}
         self.fail(process)
 
-    def fail(self, process: _Process) -> None:
+    def cause_of_death(self, process: Process) -> str | None:
+        """How a worker ended that did not say it itself."""
+        with contextlib.suppress(ChildProcessError):
+            _, status = os.waitpid(process.pid, 0)
+            process.gone = True
+            return death(status)
+        return None
+
+    def told(self) -> dict[str, Any]:
+        """What belongs into `result.json` beside what every run has."""
+        return {}
+
+    def name(self, process: Process) -> str:
+        """A worker, in messages."""
+        return f"worker {process.rank}"
+
+    def fail(self, process: Process) -> None:
         """End everything and raise the one error."""
         self.kill()
         error = process.error or {"kind": "died", "text": "ended without a word"}
         if error["kind"] == "user":
             raise UserError(error["text"])
-        where = f"worker {process.rank}"
+        where = self.name(process)
         if error["kind"] == "died":
             raise RunError(f"{where} {error['text']}; all workers were stopped")
         calls = f"{error['trace']}\n" if error["trace"] else ""
         raise RunError(f"{where} failed{error['place']}: {error['text']}\n{calls}all workers were stopped")
+
+
+def death(status: int) -> str:
+    """What `waitpid` says, in words."""
+    if os.WIFSIGNALED(status):
+        return f"was killed by signal {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ from sennit.supernet.sync import delayed_words
 from sennit.trace.events import trace_beside
 from sennit.trace.span_log import SpanLog
 
+if TYPE_CHECKING:
+    from sennit.runtime.hosts.hosts import Hosts
+    from sennit.runtime.hosts.meeting import Meeting
+
 
 class Pipeline:
     """Workers on one host over one store. Used as a context manager; leaving it ends all processes.
@@ -39,13 +43,14 @@ class Pipeline:
         logs: the access log.
         probing: keep the norms of gradients.
         parts: replaced ones, for tests that show what a wrong one does.
+        meeting, hosts: of a run on several hosts.
     """
 
     def __init__(
         self, recipe: Recipe, placement: Placement, logs: Path, start: int = 0,
         state: State | None = None, earlier: list[Result] | None = None,
         on_result: Callable[[Result], None] = lambda result: None, inherited: list[int] | None = None,
-        parts: Parts = REAL_PARTS, probing: bool = False,
+        parts: Parts = REAL_PARTS, probing: bool = False, meeting: Meeting | None = None, hosts: Hosts | None = None,
     ) -> None:  # fmt: skip
         self.recipe, self.placement = recipe, placement
         built = recipe.built
@@ -64,7 +69,7 @@ class Pipeline:
         if placement.budget:
             refuse_small_budget(built, self.plans, self.store, placement.budget_bytes)
         feed: Feed | None = None
-        if built.sampler().learning:
+        if built.sampler().learning and not (hosts and hosts.here):
             feed = built.feed()
             feed.replay(start, list(earlier or []))
         versions = self.store.versions()
@@ -79,9 +84,14 @@ class Pipeline:
             parts=parts, board=Board(g.name for g in built.groups.all),
             bells=Bells(placement.workers, (g.name for g in built.groups.all)),
             costs=waits or known_costs(built), waits=waits, bulk=bulk, probing=probing,
-            frozen=frozen, wandering=wandering(built, self.plans),
+            frozen=frozen, wandering=wandering(built, self.plans), hosts=hosts,
         )  # fmt: skip
-        self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
+        if meeting is None:
+            self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])
+        else:
+            from sennit.runtime.hosts.engine import crew_of
+
+            self.crew = crew_of(meeting, share, logs, feed, on_result, inherited or [], state)
         self.workers = placement.workers
         self.started = False
 
@@ -146,6 +156,10 @@ class Pipeline:
 
     def versions(self) -> dict[str, list[int]]:
         return self.store.versions()
+
+    def figures(self) -> dict[str, Any]:
+        """Of a run on several hosts, what went between them."""
+        return self.crew.told()
 
     def cut_before(self, seq_id: int) -> bool:
         """Bring the store to the state before subnet `seq_id`, whose forward failed. False if others have gone on."""

@@ -140,6 +140,9 @@ class PlainEngine:
                 found[group.name] = fold_norms(grad_norms(grads))
         return found
 
+    def figures(self) -> dict[str, Any]:
+        return {}
+
     def gradient_norms(self, seq_id: int) -> dict[str, float]:
         return self.norms.pop(seq_id, {})
 

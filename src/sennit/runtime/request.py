@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.share import REAL_PARTS, Parts
+
+if TYPE_CHECKING:
+    from sennit.runtime.hosts.meeting import Meeting
 
 EngineName = Literal["pipeline", "plain"]
 
@@ -35,6 +38,8 @@ class Request:
     parts: Parts = REAL_PARTS
     save: bool = True
     """False keeps no checkpoints: for timing alone."""
+    meeting: Meeting | None = None
+    """With the other hosts of the run, on host 0."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -66,6 +66,10 @@ class Engine(Protocol):
 
     def gradient_norms(self, seq_id: int) -> dict[str, float]:
         """Norm of each group's gradient before clipping, if the engine keeps them; once per subnet."""
+        ...
+
+    def figures(self) -> dict[str, Any]:
+        """What else belongs into `result.json`."""
         ...
 
     def cut_before(self, seq_id: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,10 +22,12 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.bells import Bells
 from sennit.runtime.board import Board
 from sennit.runtime.channel import Channel
+from sennit.runtime.elsewhere import Elsewhere, Nowhere
 from sennit.runtime.subnet import Word
 from sennit.supernet.build import Built
 
 if TYPE_CHECKING:
+    from sennit.runtime.hosts.hosts import Hosts
     from sennit.runtime.worker import Worker
 
 
@@ -197,6 +199,8 @@ class Share:
         bulk: subnets between two steps; a cut lies between two bulks.
         board: who made the newest versions, for the trace.
         bells: wake workers that wait for a word in shared memory.
+        hosts: which worker is on which host; None for one host.
+        elsewhere: what a worker tells other hosts; each worker has its own.
         probing: tell the launcher the norm of every group's gradient, before clipping.
     """
 
@@ -217,17 +221,21 @@ class Share:
     waits: Costs | None = None
     bulk: int = 1
     probing: bool = False
+    hosts: Hosts | None = None
+    elsewhere: Elsewhere = field(default_factory=Nowhere)
     frozen: frozenset[str] = frozenset()
     """Groups that do not train (`shared = "frozen"`)."""
     wandering: frozenset[str] = frozenset()
     """Groups that more than one worker uses."""
 
     @contextmanager
-    def publishing(self, group: str, version: int) -> Iterator[None]:
-        """Around what writes a group's new version or moves its buffers: noted on the board, and told by a bell."""
+    def publishing(self, group: str, version: int, word: Word | None = None) -> Iterator[None]:
+        """Around what writes a group's new version or moves its buffers (to `word`): noted on the board, told by a bell
+        and to other hosts."""
         with self.board.making(group, version):
             yield
         self.bells.ring(group)
+        self.elsewhere.published(group, version if word is None else word)
 
 
 def low_water(workers: int, start: int) -> np.ndarray:

@@ -128,7 +128,7 @@ class Tasks:
         self.depart(subnet, run, j, out, ctx)  # others wait for it, nobody for the log
         self.write_log(subnet, run, j, "F", before)
         for group, use in subnet.last_moves(run):
-            with self.share.publishing(group, y):
+            with self.share.publishing(group, y, (y, j, use)):
                 self.store.move(group, (y, j, use))
         if ctx.loss is not None:
             self.note_loss(subnet, j, ctx.loss)

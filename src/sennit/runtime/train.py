@@ -49,6 +49,8 @@ def train(request: Request, tell: Callable[[Progress], None] = lambda progress: 
     """
     use_recipe(request.recipe)
     check(request)
+    if request.meeting is not None:
+        request.meeting.agree(request.recipe.built.sources)
     end = request.recipe.steps if request.steps is None else request.steps
     with RunFolder.create(request.out, request.resume, request.name) as folder:
         try:
@@ -69,6 +71,8 @@ class _Run:
         self.bulk = self.recipe.sync_rule.bulk(request.placement.workers)
         self.fingerprint = in_child(lambda: fingerprint(request.placement.device))  # it starts CUDA
         self.plain_recipe = self.recipe.to_dict()
+        if (meeting := request.meeting) is not None:
+            self.comparable &= not meeting.differences(self.fingerprint)
         self.start, self.state = self.beginning()
         self.losses, self.earlier = self.past()
         self.log = LossLog(folder.losses)
@@ -149,7 +153,8 @@ class _Run:
             placement = replace(placement, in_flight=min(placement.in_flight or limit, limit))
         return Pipeline(
             self.recipe, placement, self.folder.access, self.start, self.state, self.earlier, self.on_result,
-            self.folder.handles(), request.parts, bool(request.probes),
+            self.folder.handles(), request.parts, bool(request.probes), request.meeting,
+            None if request.meeting is None else request.meeting.hosts(placement.workers),
         )  # fmt: skip
 
     # -- from cut to cut
@@ -293,6 +298,7 @@ class _Run:
                 "identity": self.identity, "placement": asdict(self.request.placement), "engine": self.request.engine,
                 "offload": self.request.offload, "fingerprint": self.fingerprint,
                 "comparable": self.comparable, "steps": self.end,
+                "hosts": 1 if self.request.meeting is None else self.request.meeting.count,
                 "always_shared": sorted(built.always[0]), "always_shared_buffers": sorted(built.always[1]),
             },
         )  # fmt: skip
@@ -314,6 +320,7 @@ class _Run:
             "last_loss": self.losses[-1] if self.losses and not self.virtual else None,
             "comparable": self.comparable,
         }  # fmt: skip
+        result.update(engine.figures())
         if self.evaluation:
             result["evaluation"] = {k: self.evaluation[k] for k in ("mean", "best") if k in self.evaluation}
         if (counted := engine.counted) is not None:

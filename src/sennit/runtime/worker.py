@@ -189,7 +189,9 @@ class Worker:
         writing = [line for line in self.lines if line.out]
         unannounced = self.channel.expecting() or self.store.expecting()
         longest = IDLE_S if unannounced else QUIET_S
+        since = time.monotonic()
         heard, wrote, _ = select.select([*self.lines, self.bells.fileno_of(self.rank)], writing, [], longest)
+        self.share.elsewhere.rested(since)
         self.bells.take_down(self.rank)
         if heard or wrote:
             self.go_on()
@@ -224,6 +226,8 @@ class Worker:
             elif kind == "pause":
                 self.limit = min(self.limit, self.next_id)
                 self.launcher.send(("paused", self.next_id))
+            elif kind == "gather":
+                self.share.elsewhere.gather(*rest)
             elif kind == "stop":
                 self.stopped = True
         for message, tensors in self.channel.receive():
@@ -336,6 +340,7 @@ class Worker:
         if self.fixed:
             refuse_detours(subnet, self.share.recipe, placement)
         self.subnets[y] = subnet
+        self.share.elsewhere.let_in(subnet, self.sync)
         if self.chains is not None:
             pieces = pieces_of(subnet.runs, subnet.spread, self.built.groups, self.share.frozen, self.share.costs)
             self.chains.forget(int(self.share.low.min()))
@@ -360,7 +365,10 @@ class Worker:
         self.sync.forget(y)
         low = self.share.low
         before = low.min()
-        low[self.rank] = min(self.subnets, default=self.next_id)
+        mine = min(self.subnets, default=self.next_id)
+        if mine != low[self.rank]:
+            self.share.elsewhere.put_away(mine)
+        low[self.rank] = mine
         if low.min() > before:
             self.bells.ring(LOW)
 
@@ -374,7 +382,8 @@ class Worker:
         self.store.flush()
         busy = self.clock.total()
         self.log.flush()
-        self.recorder.count({**self.store.counters(), **self.tasks.executor.counters()})
+        counters = (part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere))
+        self.recorder.count({name: value for part in counters for name, value in part.items()})
         self.recorder.flush()
         self.said_cut = int(limit)
         self.launcher.send(("cut", int(limit), busy, self.store.counted()))
