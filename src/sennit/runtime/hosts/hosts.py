@@ -53,8 +53,8 @@ def refuse(recipe: Recipe, placement: Placement, engine: str, count: int) -> Non
         raise UserError(f"{said}, --device {placement.device} does not run yet; use --device cpu, or one host")
     if placement.budget:
         raise UserError(
-            f"--budget {placement.budget:g} does not run {said} yet: versions from other hosts come past the slots of a "
-            "device; leave it out, or use one host"
+            f"--budget {placement.budget:g} does not run {said} yet: versions from other hosts come past the slots of "
+            "a device; leave it out, or use one host"
         )
     if recipe.sync_rule.kind == "asp" or recipe.sync_rule.behind:
         raise UserError(f"sync = {recipe.sync!r} does not run {said} yet; use 'csp' or 'bulk:K', or one host")
