@@ -79,3 +79,9 @@ class Pool:
                 self.device.finish(copy)
             kept -= flat.numel()
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device.torch_device), [self.device.mark()]
+
+    def release(self) -> None:
+        """Give all of it back to the device."""
+        while self.free:
+            for copy in self.free.pop()[1]:
+                self.device.finish(copy)

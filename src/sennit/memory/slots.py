@@ -49,7 +49,7 @@ class SlotStore:
     ) -> None:
         self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
         self.comes_and_goes, self.size, self.spare = self.host.comes_and_goes, self.host.size, self.host.spare()
-        self.cache = Cache(budget, eviction)
+        self.most, self.cache = budget, Cache(budget, eviction)
         self.slots: dict[Key, Slot] = {}
         self.newest: dict[str, int] = {}
         self.leaving: dict[str, tuple[int, list[Copy]]] = {}
@@ -77,9 +77,10 @@ class SlotStore:
             UserError: they do not fit.
         """
         share = sum(self.size(group) for group in groups if self.comes_and_goes(group))
-        if share + self.spare > self.cache.budget:
-            raise UserError(too_little("on one worker", share, self.spare, self.cache.budget))
+        if share + self.spare > self.most:
+            raise UserError(too_little("on one worker", share, self.spare, self.most))
         self.cache.expect(share + self.spare)
+        self.limit(max(self.cache.budget, self.cache.room))  # it may be less than it was: see `relieve`
 
     def ready(self, group: str, version: int) -> None:
         """A forward that reads a group has become ready: is it here?"""
@@ -236,6 +237,18 @@ class SlotStore:
         for flat in (slot.flat, slot.state):
             if flat is not None:
                 self.pool.give(flat, after)
+
+    def relieve(self) -> None:
+        """The device is full: whatever may leave does, and from now on there is room for that much less, but always for
+        one subnet."""
+        for key in [key for key, entry in self.cache.entries.items() if not entry.pins]:
+            self._evict(key)
+        self.pool.release()
+        self.limit(max(self.cache.room, self.cache.used))
+
+    def limit(self, budget: int) -> None:
+        """So many bytes from now on."""
+        self.cache.budget = self.pool.budget = budget
 
     # -- the step
 

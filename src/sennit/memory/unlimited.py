@@ -46,6 +46,9 @@ class Unlimited:
     def ahead(self, group: str, version: int) -> bool:
         return True
 
+    def relieve(self) -> None:
+        """Nothing can leave."""
+
     def poll(self) -> None:
         """Nothing is on its way."""
 

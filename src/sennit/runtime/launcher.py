@@ -88,6 +88,8 @@ class Crew:
     feed: Feed | None = None
     on_result: Callable[[Result], None] = lambda result: None
     processes: list[Process] = field(default_factory=list)
+    again: dict[int, int] = field(default_factory=dict)
+    """Of each worker whose device was full, how many tasks have run again."""
     results: dict[int, Result] = field(default_factory=dict)
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
     """Of subnets that still miss some: what workers have said, by micro-batch."""
@@ -302,6 +304,8 @@ class Crew:
                 self.next_result += 1
         elif kind == "ready":
             process.ready = True
+        elif kind == "again":
+            self.again[rest[0]] = rest[1]
         elif kind == "norm":
             self.norms.setdefault(rest[0], {})[rest[1]] = rest[2]
         elif kind == "cut":
@@ -338,7 +342,7 @@ class Crew:
 
     def told(self) -> dict[str, Any]:
         """What belongs into `result.json` beside what every run has."""
-        return {}
+        return {"tasks_run_again": sum(self.again.values())} if self.again else {}
 
     def name(self, process: Process) -> str:
         """A worker, in messages."""

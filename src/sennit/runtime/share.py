@@ -117,6 +117,10 @@ class DeviceStore(Protocol):
         """Start fetching what will be read. False if it must wait."""
         ...
 
+    def relieve(self) -> None:
+        """The device is full: let leave what can."""
+        ...
+
     def poll(self) -> None:
         """Publish what has come back to the host by now."""
         ...
@@ -172,12 +176,14 @@ class Parts:
         gate: makes the check that opens a group; None for `VersionGate`.
         store: makes the slots of a CPU worker from the host store; None for `CpuStore`.
         channel: put around the channel of a CPU worker; None for none.
+        executor: put around the executor; None for none.
         capturing: how layers are captured, for `GraphExecutor`; None for what the placement says.
     """
 
     gate: Callable[[Worker], Gate] | None = None
     store: Callable[[HostStore], DeviceStore] | None = None
     channel: Callable[[Channel], Channel] | None = None
+    executor: Callable[[Any], Any] | None = None
     capturing: Callable[[torch.device], Capturing] | None = None
 
 

@@ -27,6 +27,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import Use
 from sennit.runtime.reading import Reading
+from sennit.runtime.retry import Kept, Retry
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet, Word
@@ -49,13 +50,21 @@ class Flight:
         values: value number to (tensor or shape, whether its gradient is wanted).
         grads: value number to gradient per reading step.
         context: kept between forward and backward.
+        kept: what the forward read, should it have to run again.
+        given: gradients that I started from, by value, kept for W.
         found: gradients of parameters that I has, kept for W.
     """
 
     values: dict[int, tuple[Any, bool]] = field(default_factory=dict)
     grads: dict[int, dict[int, Tensor | None]] = field(default_factory=dict)
     context: RunContext | GraphContext | None = None
+    kept: Kept | None = None
+    given: dict[int, list[Tensor]] | None = None
     found: dict[Use, Tensor | None] | None = None
+
+    def drop(self) -> None:
+        """Forget the graph."""
+        self.context = None
 
 
 def executor_for(share: Share, eager: EagerExecutor) -> Any:
@@ -85,6 +94,9 @@ class Tasks:
         self.executor = executor_for(
             share, EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
         )
+        if share.parts.executor is not None:
+            self.executor = share.parts.executor(self.executor)
+        self.retry = Retry(self.make_room)
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
         """The step being run, for messages."""
@@ -94,22 +106,29 @@ class Tasks:
     def flight(self, seq_id: int, micro_batch: int, run: int) -> Flight:
         return self.flights.setdefault((seq_id, micro_batch, run), Flight())
 
+    def make_room(self) -> None:
+        """The device is full."""
+        self.store.relieve()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def execute(self, task: Task, subnet: Subnet) -> None:
         self.task = task
         run = subnet.runs[task.run]
-        recipe = self.recipe
-        context = StepContext.of(recipe.seed, task.seq_id, task.micro_batch, recipe.precision, self.device)
-        with step_context(context):
+        with step_context(self.context(task.seq_id, task.micro_batch)):
             if task.kind == "F":
-                self.forward(subnet, run, task.micro_batch, context)
+                self.forward(subnet, run, task.micro_batch)
             elif task.kind == "W":
                 self.weight(subnet, run, task.micro_batch)
             else:
                 self.backward(subnet, run, task.micro_batch, split=task.kind == "I")
 
+    def context(self, seq_id: int, micro_batch: int) -> StepContext:
+        return StepContext.of(self.recipe.seed, seq_id, micro_batch, self.recipe.precision, self.device)
+
     # -- forward
 
-    def forward(self, subnet: Subnet, run: Run, j: int, context: StepContext) -> None:
+    def forward(self, subnet: Subnet, run: Run, j: int) -> None:
         y = subnet.seq_id
         slot = self.slots(subnet, run, j)
         before = {group: self.waiting.word(group) for group, _ in subnet.first_moves(run)}
@@ -121,9 +140,9 @@ class Tasks:
         real = self.share.waits is None
         inputs = self.batches.of(subnet)[j][0] if run.reads_input and real else None
         values = bind_inputs(subnet.program, *as_call(inputs)) if run.reads_input and real else {}
-        loss = (lambda output: self.loss(subnet, j, output)) if run.has_loss else None
-        out, ctx = self.executor.forward(subnet.program, run, slot, flight.values, values, context, loss, self.at_step)
-        flight.values.clear()
+        flight.kept = kept = Kept(slot, flight.values, values, self.written(subnet, run))
+        out, ctx = self.retry(lambda: self.computed(subnet, run, j, kept, slot), kept.put_back)
+        flight.values = {}
         flight.context = ctx
         self.depart(subnet, run, j, out, ctx)  # others wait for it, nobody for the log
         self.write_log(subnet, run, j, "F", before)
@@ -135,6 +154,22 @@ class Tasks:
         awaited = [(v, r) for v, readers in run.departures if v in ctx.roots for r in readers]
         kind = "I" if self.share.placement.split else "B"
         self.ready.add(Task(kind, y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
+
+    def written(self, subnet: Subnet, run: Run) -> dict[str, Tensor]:
+        """Copies of the buffers that a run writes."""
+        if self.share.waits is not None:
+            return {}
+        return {
+            name: tensor.clone()
+            for group, _ in subnet.first_moves(run)
+            for name, tensor in self.store.buffers(group).items()
+        }
+
+    def computed(self, subnet: Subnet, run: Run, j: int, kept: Kept, slot: Callable[[str], Tensor]) -> Any:
+        """What a forward gives, and the context for its backward."""
+        loss = (lambda output: self.loss(subnet, j, output)) if run.has_loss else None
+        context = self.context(subnet.seq_id, j)
+        return self.executor.forward(subnet.program, run, slot, kept.arrivals, kept.inputs, context, loss, self.at_step)
 
     def slots(self, subnet: Subnet, run: Run, j: int) -> Callable[[str], Tensor]:
         """Finds the tensor of a parameter or buffer."""
@@ -189,14 +224,14 @@ class Tasks:
     def backward(self, subnet: Subnet, run: Run, j: int, split: bool) -> None:
         """The whole backward, or the part that others wait for."""
         flight = self.flights.pop((subnet.seq_id, j, run.index))
-        ctx = flight.context
-        assert ctx is not None
         by_value: dict[int, list[Tensor]] = {}
         for value, parts in flight.grads.items():
             ordered = [parts[reader] for reader in sorted(parts, reverse=True)]
             by_value[value] = [grad for grad in ordered if grad is not None]
         self.where = f"{run.steps[-1].name} (backward)"
-        grads = self.executor.backward_input(ctx, by_value) if split else self.executor.backward(ctx, by_value)
+        back = self.executor.backward_input if split else self.executor.backward
+        grads = self.retry(lambda: back(self.graph(subnet, run, j, flight), by_value), flight.drop)
+        ctx = flight.context
         for source in sorted({a.source for a in run.arrivals}):
             message = Message("B", subnet.seq_id, j, source, run.index)
             tensors: list[Tensor | None] = []
@@ -210,8 +245,9 @@ class Tasks:
         self.write_log(subnet, run, j, "B", {})
         if split:
             self.ready.add(Task("W", subnet.seq_id, j, run.index), [])
-        if split and ctx.joints:
-            self.flights[subnet.seq_id, j, run.index] = Flight(context=ctx, found=grads.parameters)
+        if split and ctx is not None and ctx.joints:
+            later = Flight(context=ctx, found=grads.parameters, kept=flight.kept, given=by_value)
+            self.flights[subnet.seq_id, j, run.index] = later
         else:
             self.hand_in(subnet, run, j, grads.parameters)
 
@@ -220,9 +256,24 @@ class Tasks:
         flight = self.flights.pop((subnet.seq_id, j, run.index), None)
         if flight is None:
             return
-        assert flight.context is not None and flight.found is not None
+        assert flight.found is not None
         self.where = f"{run.steps[-1].name} (gradients of weights)"
-        self.hand_in(subnet, run, j, {**flight.found, **self.executor.backward_weight(flight.context)})
+
+        def left_out() -> dict[Use, Tensor | None]:
+            again = flight.context is None
+            ctx = self.graph(subnet, run, j, flight)
+            if again:
+                self.executor.backward_input(ctx, flight.given)
+            return self.executor.backward_weight(ctx)
+
+        self.hand_in(subnet, run, j, {**flight.found, **self.retry(left_out, flight.drop)})
+
+    def graph(self, subnet: Subnet, run: Run, j: int, flight: Flight) -> Any:
+        """What the forward has kept; if a failed backward has taken it apart, the forward runs again."""
+        if flight.context is None:
+            assert flight.kept is not None
+            flight.context = self.computed(subnet, run, j, flight.kept, flight.kept.scratch())[1]
+        return flight.context
 
     def hand_in(self, subnet: Subnet, run: Run, j: int, grads: dict[Use, Tensor | None]) -> None:
         """Give the parameters' gradients to the workers that own their groups; one part per group."""

@@ -53,6 +53,10 @@ IDLE_S = 0.0005
 QUIET_S = 0.05
 """Longest nap while messages and bells tell of everything, seconds."""
 
+FULL = (
+    "the device of worker {rank} is full at {where}, also after everything that could leave it has left: {why} Use a "
+    "lower --budget or --in-flight, or more micro_batches in the recipe, and --resume"
+)
 AHEAD = 2
 """Subnets whose programs are recorded in idle time."""
 
@@ -385,6 +389,8 @@ class Worker:
         counters = (part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere))
         self.recorder.count({name: value for part in counters for name, value in part.items()})
         self.recorder.flush()
+        if self.tasks.retry.again:
+            self.launcher.send(("again", self.rank, self.tasks.retry.again))
         self.said_cut = int(limit)
         self.launcher.send(("cut", int(limit), busy, self.store.counted()))
 
@@ -412,6 +418,8 @@ def explain(worker: Worker, error: BaseException) -> UserError | RunError | None
         return error
     if (died := loader_death(error)) is not None:
         return died
+    if isinstance(error, torch.OutOfMemoryError):
+        return RunError(FULL.format(rank=worker.rank, where=worker.tasks.where, why=str(error).splitlines()[0][:300]))
     if names_nondeterminism(error):
         return UserError(
             f"step {worker.tasks.where!r} uses an operator without a deterministic kernel: "

@@ -172,7 +172,7 @@ class HostsCrew(Crew):
     def told(self) -> dict[str, Any]:
         assert self.share.hosts is not None
         total = {key: sum(f[key] for f in self.figures.values()) for key in next(iter(self.figures.values()), {})}
-        return {"hosts": {"hosts": self.share.hosts.count, **total, "gather_s": self.gather_s}}
+        return {**super().told(), "hosts": {"hosts": self.share.hosts.count, **total, "gather_s": self.gather_s}}
 
     # -- deaths
 

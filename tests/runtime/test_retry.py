@@ -1,0 +1,119 @@
+"""A device that is full: the task runs again, and nothing is left of the attempt that failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sennit.errors import RunError
+from sennit.runtime.retry import ATTEMPTS, Retry
+from sennit.runtime.share import Parts
+from tests.executor.host_graphs import HostGraphs
+from tests.runtime.runs import hashes, recipe, run
+from tests.runtime.test_budget import share_of
+from tests.runtime.test_engines import CASES, violations
+from tests.runtime.test_sync_rules import CHAIN
+
+
+class Full:
+    """An executor whose device is full the first time that a task is computed: after everything has been done, buffers
+    written and graphs taken apart.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.tasks: dict[int, Any] = {}
+        """Of each graph, by id, its task without the kind."""
+        self.graphs: list[Any] = []
+        self.failed: set[Any] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def full(self, task: Any) -> bool:
+        return task not in self.failed
+
+    def once(self, kind: str, key: Any, found: Any) -> Any:
+        if self.full((kind, key)):
+            self.failed.add((kind, key))
+            raise torch.OutOfMemoryError("no room, says the test")
+        return found
+
+    def forward(self, program: Any, run: Any, slot: Any, arrivals: Any, inputs: Any, context: Any, *rest: Any) -> Any:
+        found = self.inner.forward(program, run, slot, arrivals, inputs, context, *rest)
+        key = run.index, context.key
+        self.graphs.append(found[1])  # so that no other gets its id
+        self.tasks[id(found[1])] = key
+        return self.once("F", key, found)
+
+    def backward(self, ctx: Any, grads: Any) -> Any:
+        return self.once("B", self.tasks[id(ctx)], self.inner.backward(ctx, grads))
+
+    def backward_input(self, ctx: Any, grads: Any) -> Any:
+        return self.once("I", self.tasks[id(ctx)], self.inner.backward_input(ctx, grads))
+
+    def backward_weight(self, ctx: Any) -> Any:
+        return self.once("W", self.tasks[id(ctx)], self.inner.backward_weight(ctx))
+
+
+@pytest.mark.parametrize("case", ["strict", "delayed", "bf16"])
+@pytest.mark.parametrize(
+    "placed", [{}, {"workers": 2, "split": True, "release": "layer"}], ids=["one worker", "two, split, by layer"]
+)
+def test_every_task_fails_once_and_no_bit_changes(case: str, placed: dict[str, Any], tmp_path: Path) -> None:
+    made = recipe(**CASES[case])
+    plain = run(made, tmp_path / "plain", engine="plain")
+    result = run(made, tmp_path / "full", parts=Parts(executor=Full), **placed)
+    assert hashes(result) == hashes(plain)
+    assert not violations(tmp_path / "full")
+    assert result["tasks_run_again"] >= 16 * 3 * 2, "forwards and backwards"
+
+
+def test_replayed_layers_too(tmp_path: Path) -> None:
+    made = recipe()
+    plain = run(made, tmp_path / "plain", engine="plain")
+    result = run(made, tmp_path / "full", parts=Parts(executor=Full, capturing=HostGraphs))
+    assert hashes(result) == hashes(plain)
+    assert result["tasks_run_again"] > 0
+
+
+def test_a_device_that_stays_full_ends_the_run_and_it_can_go_on(tmp_path: Path) -> None:
+    made = recipe()
+    plain = run(made, tmp_path / "plain", engine="plain")
+
+    class Later(Full):
+        """Has room for a while."""
+
+        def full(self, task: Any) -> bool:
+            return len(self.tasks) > 40
+
+    often = replace(made, checkpoint=replace(made.checkpoint, every=4))
+    with pytest.raises(RunError, match=r"(?s)the device of worker 0 is full at .*says the test.*--in-flight.*--resume"):
+        run(often, tmp_path / "full", parts=Parts(executor=Later))
+    assert hashes(run(often, tmp_path / "full", resume=True)) == hashes(plain)
+
+
+def test_what_has_run_often_enough_is_not_run_again() -> None:
+    calls: list[str] = []
+
+    def call() -> None:
+        calls.append("call")
+        raise torch.OutOfMemoryError("full")
+
+    retry = Retry(lambda: calls.append("room"))
+    with pytest.raises(torch.OutOfMemoryError):
+        retry(call, lambda: calls.append("undo"))
+    assert calls == [*["call", "undo", "room"] * (ATTEMPTS - 1), "call"]
+
+
+def test_slots_leave_a_full_device(tmp_path: Path) -> None:
+    """Under a budget whatever is not pinned goes, and the same bits come."""
+    made = recipe(**{**CHAIN, "steps": 12, "micro_batches": 3})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    result = run(made, tmp_path / "full", parts=Parts(executor=Full), workers=2, budget=4 * share_of(made)[0])
+    assert hashes(result) == hashes(plain)
+    assert result["tasks_run_again"] > 0
