@@ -291,15 +291,16 @@ class Placement:
             raise RecipeError(
                 f"--budget {self.budget:g} is memory of a device, and --device virtual has none; leave one of them out"
             )
-        if self.evict not in ("next-use", "lru") or self.ahead < 0:
-            raise RecipeError(
-                f"--evict must be next-use or lru and --ahead at least 0, got {self.evict!r} and {self.ahead}"
-            )
-        if not self.budget and (self.evict, self.ahead) != ("next-use", 8):
-            raise RecipeError(
-                f"--evict {self.evict} and --ahead {self.ahead} say how layers come and go under a --budget, and there "
-                "is none: give one, or leave them out"
-            )
+        if self.evict not in ("next-use", "lru"):
+            raise RecipeError(f"--evict must be next-use or lru, got {self.evict!r}")
+        if self.ahead < 0:
+            raise RecipeError(f"--ahead must be at least 0, got {self.ahead}")
+        for name, value, usual in (("evict", self.evict, "next-use"), ("ahead", self.ahead, 8)):
+            if not self.budget and value != usual:
+                raise RecipeError(
+                    f"--{name} {value} says how layers come and go under a --budget, and there is none: give one, or "
+                    f"leave out --{name}"
+                )
         if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
             raise RecipeError(
                 f"in_flight >= 0, loaders >= 0 and prefetch >= 1 must hold, got {self.in_flight}, {self.loaders}, "

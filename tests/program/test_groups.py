@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from program_spaces import ENCODER_DECODER_ARCH, EncoderDecoder, Slots
 from torch import Tensor, nn
 
 import sennit as sn
-from sennit.program.groups import Group, Groups
+from sennit.errors import SpaceError
+from sennit.program.groups import Group, Groups, refuse_reads_elsewhere
 
 
 def groups_of(space: sn.ModelSpace, *args: Tensor) -> Groups:
@@ -88,3 +90,20 @@ def test_half_a_module_tied_makes_two_groups() -> None:
     }
     step = space.program({"choice": 1}, torch.randn(2, 3)).steps[1]
     assert set(groups.of_step(step)[0]) == {"a.weight", "b"}
+
+
+class Inlined(sn.ModelSpace):
+    """Looks at the buffers of a norm, outside of any module that has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.choice = nn.BatchNorm1d(4), sn.LayerChoice([nn.Linear(4, 4), nn.Tanh()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.choice(self.norm(x)) - self.norm.running_mean
+
+
+def test_a_buffer_belongs_to_who_writes_it() -> None:
+    space, x = Inlined(), torch.randn(5, 4)
+    with pytest.raises(SpaceError, match=r"(?s)reads buffer 'norm.running_mean', which step 'norm' writes"):
+        refuse_reads_elsewhere([space.program(arch, x) for arch in space.structure.covering()])

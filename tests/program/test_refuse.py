@@ -264,3 +264,30 @@ def test_a_refusal_leaves_the_space_usable() -> None:
     space.__dict__.pop("broken")
     space.__dict__.pop("_recordings")
     assert space(torch.ones(2, 3), arch={"choice": 1}).tolist() == [[1.0] * 3] * 2
+
+
+class Sometimes(nn.Module):
+    """Changes what came in when its numbers say so, which no recording sees."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(x.detach().sum()) > 0:
+            x.mul_(2)
+        return x * 1.0
+
+
+@pytest.mark.parametrize("width", [4, 1 << 17], ids=["small", "large"])
+def test_changing_what_came_in_when_it_runs(width: int) -> None:
+    class Net(sn.ModelSpace):
+        def __init__(self) -> None:
+            super().__init__()
+            self.choice, self.sometimes = sn.LayerChoice([nn.ReLU(), nn.Tanh()]), Sometimes()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.sometimes(self.choice(x))
+
+    net, arch = Net(), {"choice": 0}
+    x = torch.ones(2, width)
+    net(-x, arch=arch)
+    for wanted in (False, True):
+        with pytest.raises((SpaceError, RuntimeError), match=r"modifies a tensor that came in|in-?place"):
+            net(x.clone().requires_grad_(wanted), arch=arch)

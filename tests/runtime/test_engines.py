@@ -101,6 +101,12 @@ def test_chunks_and_single_layers_are_placement(case: str, placed: dict[str, Any
     assert not violations(tmp_path / "piped")
 
 
+def test_a_module_that_reads_the_statistics_of_another_is_refused(tmp_path: Path) -> None:
+    made = recipe(space="readers.py:Net", data="chain.py:Data", loss_name="cross_entropy", steps=4)
+    with pytest.raises(UserError, match=r"(?s)`reads` reads buffer 'norm.running_mean', which step 'norm' writes"):
+        run(made, tmp_path / "run", engine="plain")
+
+
 def test_a_step_that_splitting_changes_is_refused_by_name(tmp_path: Path) -> None:
     made = recipe(space="odd.py:Odd", data="chain.py:Data", loss_name="cross_entropy", steps=4)
     with pytest.raises(UserError, match=r"(?s)step 'odd' .*another gradient of parameter 'odd.w' .*Leave out --split"):

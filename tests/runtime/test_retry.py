@@ -117,3 +117,35 @@ def test_slots_leave_a_full_device(tmp_path: Path) -> None:
     result = run(made, tmp_path / "full", parts=Parts(executor=Full), workers=2, budget=4 * share_of(made)[0])
     assert hashes(result) == hashes(plain)
     assert result["tasks_run_again"] > 0
+
+
+def test_the_oldest_subnet_has_room_after_a_full_device(tmp_path: Path) -> None:
+    """A device that is full while young subnets hold their layers: one more subnet must fit beside them."""
+
+    class Late(Full):
+        """Full once, in the middle."""
+
+        n = 0
+
+        def full(self, task: Any) -> bool:
+            self.n += 1
+            return self.n == 23
+
+    made = recipe(**{**CHAIN, "steps": 16, "micro_batches": 3})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    placed = {"workers": 2, "in_flight": 6, "release": "layer", "budget": 4 * share_of(made)[0]}
+    result = run(made, tmp_path / "full", parts=Parts(executor=Late), **placed)
+    assert hashes(result) == hashes(plain) and result["tasks_run_again"] == 2
+
+
+def test_a_list_keeps_the_room_that_it_needs(tmp_path: Path) -> None:
+    made = recipe(**{**CHAIN, "steps": 8, "micro_batches": 3, "sync": "bulk:4"})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    placed = {"workers": 2, "schedule": "gpipe", "in_flight": 4, "budget": share_of(made)[1]}
+    assert hashes(run(made, tmp_path / "full", parts=Parts(executor=Full), **placed)) == hashes(plain)
+
+
+def test_a_backward_whose_weights_have_changed_is_not_run_again(tmp_path: Path) -> None:
+    made = recipe(**CHAIN, sync="asp:none")
+    with pytest.raises(RunError, match="is full"):
+        run(made, tmp_path / "full", parts=Parts(executor=Full), workers=2)

@@ -54,9 +54,9 @@ class Train:
     out: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="(default: runs/RECIPE-n)")] = None
     """Folder of the run."""
     resume: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Go on with the run that is there, on as many workers as you like. Nothing there starts it."""
+    """Go on with the run that is there, on as many workers as you like. If there is none yet, it starts."""
     plan: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: balanced)")] = None
-    """A file of cuts: which worker runs which blocks."""
+    """A file of cuts, which worker runs which blocks; or a profile, by which every subnet is cut."""
     schedule: Annotated[str, arg(metavar="S", help_behavior_hint="(default: csp; pipedream for sync = asp:*)")] = ""
     """Order of tasks: csp, gpipe, 1f1b, interleaved, zero-bubble, ... It changes no bit but for sync = asp:*."""
     chunks: Annotated[int, arg(metavar="V")] = 1

@@ -5,7 +5,7 @@
     B   per layer, last one first, one replay of recompute + backward
 
 Every step is a run of its own here: gradients of a value are added up over its readers, last reader first, as the
-contract says (rule 1) and as `EagerExecutor` does between runs. A graph is captured per kind of layer and shape, once
+contract says and as `EagerExecutor` does between runs. A graph is captured per kind of layer and shape, once
 these have been seen `AFTER` times, and is used only if outputs and gradients have the bits of an eager run. Steps that
 are no modules, layers that cannot be captured and shapes that are rare run eagerly, and are counted.
 """
@@ -312,7 +312,7 @@ class GraphExecutor:
 
 
 def _sum(parts: Sequence[Tensor]) -> Tensor | None:
-    """Gradients of a value, last reader first (rule 1)."""
+    """Gradients of a value, last reader first, as the contract says."""
     if not parts:
         return None
     total = parts[0]

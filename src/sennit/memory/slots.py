@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from sennit.errors import UserError
+from sennit.errors import RunError
 from sennit.memory.cache import Cache
 from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
@@ -50,6 +50,8 @@ class SlotStore:
         self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
         self.comes_and_goes, self.size, self.spare = self.host.comes_and_goes, self.host.size, self.host.spare()
         self.most, self.cache = budget, Cache(budget, eviction)
+        self.listed = False
+        """Whether forwards come by a list."""
         self.slots: dict[Key, Slot] = {}
         self.newest: dict[str, int] = {}
         self.leaving: dict[str, tuple[int, list[Copy]]] = {}
@@ -74,11 +76,14 @@ class SlotStore:
         """A subnet has come in that reads these groups on this worker.
 
         Raises:
-            UserError: they do not fit.
+            RunError: they do not fit.
         """
         share = sum(self.size(group) for group in groups if self.comes_and_goes(group))
         if share + self.spare > self.most:
-            raise UserError(too_little("on one worker", share, self.spare, self.most))
+            raise RunError(
+                f"{too_little('that comes next, on one worker,', share, self.spare, self.most)}. Later subnets may "
+                "need more; what has been trained is the same under another budget"
+            )
         self.cache.expect(share + self.spare)
         self.limit(max(self.cache.budget, self.cache.room))  # it may be less than it was: see `relieve`
 
@@ -93,6 +98,7 @@ class SlotStore:
 
     def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
         sizes = {(group, 0): self.size(group) for group in groups if self.comes_and_goes(group)}
+        self.listed = lowest is None
         return self.cache.fits(sizes, self.spare) if lowest is None else self.cache.may_pin(seq_id, sizes, lowest)
 
     def pin(self, group: str, seq_id: int) -> None:
@@ -239,12 +245,13 @@ class SlotStore:
                 self.pool.give(flat, after)
 
     def relieve(self) -> None:
-        """The device is full: whatever may leave does, and from now on there is room for that much less, but always for
-        one subnet."""
+        """The device is full: whatever may leave does. From now on there is room for what is pinned and for one subnet
+        more, so that the oldest can always go on; under a list, which needs what it needs, the room stays as it is."""
         for key in [key for key, entry in self.cache.entries.items() if not entry.pins]:
             self._evict(key)
         self.pool.release()
-        self.limit(max(self.cache.room, self.cache.used))
+        if not self.listed:
+            self.limit(min(self.cache.budget, self.cache.used + self.cache.room))
 
     def limit(self, budget: int) -> None:
         """So many bytes from now on."""

@@ -14,6 +14,8 @@ from typing import Literal
 
 from torch import nn
 
+from sennit.errors import SpaceError
+from sennit.program.refusals import READ_ELSEWHERE
 from sennit.program.step import Program, Step
 from sennit.space.inline import loose_tensors, units
 from sennit.space.names import all_tensors, canonical_names
@@ -93,3 +95,21 @@ class Groups:
             read.update(r)
             moved.update(w)
         return frozenset(read), frozenset(moved)
+
+
+def refuse_reads_elsewhere(programs: Iterable[Program]) -> None:
+    """Forwards write buffers in the order of subnets and micro-batches; what only reads one has no place in it.
+
+    Raises:
+        SpaceError: a step reads a buffer that another step writes, and does not write it itself.
+    """
+    steps = [step for program in programs for step in program.steps]
+    writers = {name: step for step in reversed(steps) for name in step.written}
+    for step in steps:
+        for name in step.buffers:
+            if name in writers and name not in step.written:
+                raise SpaceError(
+                    READ_ELSEWHERE.format(
+                        where=step.where or step.name, call=step.call, buffer=name, writer=writers[name].name
+                    )
+                )

@@ -25,3 +25,8 @@ REBOUND = """{path} replaces its {name!r} by another tensor in forward. Write in
 worker finds it, in a module of its own without choices inside (one step):
     wrong:  self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
     right:  self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)"""
+
+READ_ELSEWHERE = """{where}: `{call}` reads buffer {buffer!r}, which step {writer!r} writes. A buffer that moves belongs
+to the step that writes it: others would find whatever is there when they come. Let that module return what is needed:
+    wrong:  y = self.norm(x);  z = y - self.norm.running_mean
+    right:  a module whose forward calls self.norm, and returns y and the mean"""

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sennit.errors import SpaceError
+from sennit.program.refusals import MODIFIED
 from sennit.program.step import Program, Step
 from sennit.program.template import Ref
 from sennit.supernet.context import StepContext
@@ -35,6 +37,9 @@ def run_step(
         target: the module of a "module" step, its parameters in place; None for other kinds.
         parameter: tensor of a parameter or buffer that a "call" step names.
         context: random key and precision; None leaves generators alone.
+
+    Raises:
+        SpaceError: the step has modified a tensor that came in.
     """
     if step.kind == "shape":
         values[step.writes[0]] = tuple(values[step.reads[0]].shape)
@@ -45,11 +50,15 @@ def run_step(
     args = step.fill_args(entered, parameter, training, device)
     kwargs = step.fill_kwargs(entered, parameter, training, device)
     function = target if target is not None else step.target
+    came = [v for v in entered.values() if isinstance(v, Tensor)] if training else []
+    versions = [tensor._version for tensor in came]
     if step.no_grad:
         with torch.no_grad():
             result = _call(function, args, kwargs, context)
     else:
         result = _call(function, args, kwargs, context)
+    if versions != [tensor._version for tensor in came]:
+        raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
 
 

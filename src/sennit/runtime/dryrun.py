@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sennit.errors import UserError
+from sennit.errors import SpaceError, UserError
 from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.program.cut import Run, cut
+from sennit.program.refusals import READ_ELSEWHERE
 from sennit.program.run import bind_inputs
 from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
@@ -75,6 +76,7 @@ def dry_run(built: Built, device: torch.device, split: bool = False) -> tuple[in
     modules = _copy(skeleton)
     executor = EagerExecutor(modules, canonical_names(modules), frozenset(), device)
     seen: dict[str, dict[int, Spec]] = {}
+    moves: Moves = {}
     total: set[str] = set()
     begin = time.perf_counter()
     with generators_restored():
@@ -83,12 +85,34 @@ def dry_run(built: Built, device: torch.device, split: bool = False) -> tuple[in
                 _loss(built, program, executor, lambda name: _filled(like[name], device), device)
             total.update(step.name for step in program.steps)
             if time.perf_counter() - begin < BUDGET_S[device.type]:
-                _run(built, program, executor, seen, lambda name: _filled(like[name], device), device, split)
+                _run(built, program, executor, seen, moves, lambda name: _filled(like[name], device), device, split)
+    _refuse_readers(moves)
     return len(seen), len(total)
 
 
+Moves = dict[str, dict[bool, Step]]
+"""Of each buffer, a step that has it and writes it, and one that has it and does not."""
+
+
+def _refuse_readers(moves: Moves) -> None:
+    """A module that holds another one's norm looks, in a recording, as if it wrote its statistics. If it only reads
+    them, its backward would see them as later forwards have left them.
+
+    Raises:
+        SpaceError: there is such a module.
+    """
+    for buffer, steps in moves.items():
+        if len(steps) > 1:
+            reader, writer = steps[False], steps[True]
+            raise SpaceError(
+                READ_ELSEWHERE.format(
+                    where=reader.where or reader.name, call=reader.call, buffer=buffer, writer=writer.name
+                )
+            )
+
+
 def _run(
-    built: Built, program: Program, executor: EagerExecutor, seen: dict[str, dict[int, Spec]],
+    built: Built, program: Program, executor: EagerExecutor, seen: dict[str, dict[int, Spec]], moves: Moves,
     fill: Callable[[str], Tensor], device: torch.device, split: bool,
 ) -> None:  # fmt: skip
     context = StepContext.of(built.recipe.seed, 0, 0, built.recipe.precision, device)
@@ -115,6 +139,7 @@ def _run(
             given = {v: [torch.ones_like(root)] for v, root in ctx.roots.items()}
             grads = executor.backward(ctx, given)
             slots.refuse_written(step)
+            slots.note_moves(step, moves)
             slots.take_back()
             again, ctx = executor.forward(
                 program, _without_loss(run), slots, arrivals, wanted, context, None, lambda step: None
@@ -181,6 +206,12 @@ class _Slots:
                 continue
             if tensor._version != self.writes[name] or not same_bits(tensor, held):
                 raise UserError(WRITES.format(where=step.where, name=step.name, call=step.call, parameter=name))
+
+    def note_moves(self, step: Step, moves: Moves) -> None:
+        """Which buffers the step has changed, and which it has and has not."""
+        for name in step.written:
+            if name in self.before:
+                moves.setdefault(name, {}).setdefault(not same_bits(self.made[name], self.before[name]), step)
 
     def take_back(self) -> None:
         """Undo what the step wrote into buffers."""

@@ -51,6 +51,11 @@ class Kept:
         return lambda name: copies[name] if name in copies else self.slot(name)
 
 
+def once(call: Callable[[], T], undo: Callable[[], None]) -> T:
+    """Like a `Retry` that never tries again."""
+    return call()
+
+
 class Retry:
     """Of one worker.
 

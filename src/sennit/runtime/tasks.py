@@ -27,7 +27,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import Use
 from sennit.runtime.reading import Reading
-from sennit.runtime.retry import Kept, Retry
+from sennit.runtime.retry import Kept, Retry, once
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet, Word
@@ -230,7 +230,10 @@ class Tasks:
             by_value[value] = [grad for grad in ordered if grad is not None]
         self.where = f"{run.steps[-1].name} (backward)"
         back = self.executor.backward_input if split else self.executor.backward
-        grads = self.retry(lambda: back(self.graph(subnet, run, j, flight), by_value), flight.drop)
+        rule = self.recipe.sync_rule
+        # under asp:none weights have changed since the forward, which would not give again what it gave
+        retry = self.retry if rule.kind != "asp" or rule.stash else once
+        grads = retry(lambda: back(self.graph(subnet, run, j, flight), by_value), flight.drop)
         ctx = flight.context
         for source in sorted({a.source for a in run.arrivals}):
             message = Message("B", subnet.seq_id, j, source, run.index)

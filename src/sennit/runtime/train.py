@@ -264,7 +264,10 @@ class _Run:
         if not found and not self.losses:
             return "nothing had been trained yet"
         if not found:
-            return "there is no checkpoint yet; lower [checkpoint] every to have one earlier"
+            return (
+                f"there is no checkpoint yet, so --out {self.folder.path} --resume starts from the beginning; lower "
+                "[checkpoint] every to have one earlier"
+            )
         return f"the last checkpoint is {found[-1]}; go on with --out {self.folder.path} --resume"
 
     @contextlib.contextmanager

@@ -54,8 +54,8 @@ QUIET_S = 0.05
 """Longest nap while messages and bells tell of everything, seconds."""
 
 FULL = (
-    "the device of worker {rank} is full at {where}, also after everything that could leave it has left: {why} Use a "
-    "lower --budget or --in-flight, or more micro_batches in the recipe, and --resume"
+    "the device of worker {rank} is full at {where}, also after everything that could leave it has left ({why}). Use a "
+    "lower --in-flight, a --budget (or a lower one), or more micro_batches in the recipe, which makes it another recipe"
 )
 AHEAD = 2
 """Subnets whose programs are recorded in idle time."""

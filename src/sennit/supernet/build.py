@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from sennit.data.order import KeyedBatches
 from sennit.errors import RecipeError, SpaceError
 from sennit.program.covering import covering_programs
-from sennit.program.groups import Groups
+from sennit.program.groups import Groups, refuse_reads_elsewhere
 from sennit.program.recordings import Recordings, other_batch, spec_of
 from sennit.program.spec import Spec
 from sennit.program.step import Program
@@ -137,6 +137,7 @@ class Built:
         self.covering  # noqa: B018 - names what is written
         self.recordings.refuse_uncalled()
         written = [name for names in self.recordings.recorder.written.values() for name in names]
+        refuse_reads_elsewhere(self.covering)
         return Groups(self.recordings.skeleton, written)
 
     @cached_property

@@ -70,3 +70,11 @@ def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
     assert told[0] == told[1] and "the state before subnet 5 is kept" in told[0]
     kept = [json.loads((tmp_path / f"{n}/checkpoints/00000005/state.json").read_text())["state"] for n in (1, 2)]
     assert kept[0]["files"] == kept[1]["files"] and kept[0]["versions"] == kept[1]["versions"]
+
+
+def test_nothing_is_left(tmp_path: Path) -> None:
+    """A run that is finished is resumed: all hosts end well."""
+    made, out = recipe(steps=4), tmp_path / "run"
+    first = run_on(2, made, out, workers=2)
+    assert hashes(run_on(2, made, out, resume=True, workers=2)) == hashes(first)
+    assert codes(out) == "[0]"

@@ -32,6 +32,10 @@ from sennit.runtime.segment import State
 from sennit.supernet.hashes import hash_tensors
 
 
+class NothingLeft(Exception):
+    """Host 0 has ended well before anything ran: all subnets were there already."""
+
+
 def follow(request: Request, meeting: Meeting, note: Callable[[str], None] = lambda text: None) -> None:
     """Run this host's workers until host 0 says that it is over.
 
@@ -42,7 +46,11 @@ def follow(request: Request, meeting: Meeting, note: Callable[[str], None] = lam
         UserError, RunError, Interrupted: as host 0.
     """
     line = meeting.lines[0]
-    with noticing(), tempfile.TemporaryDirectory(prefix="sennit-", ignore_cleanup_errors=True) as folder:
+    with (
+        contextlib.suppress(NothingLeft),
+        noticing(),
+        tempfile.TemporaryDirectory(prefix="sennit-", ignore_cleanup_errors=True) as folder,
+    ):
         use_recipe(request.recipe)
         brief = _expect("brief", line)[0]
         placement = _placement(brief, Path(folder))
@@ -152,7 +160,8 @@ def _expect(kind: str, line: Line) -> list[Any]:
     """The next message, which host 0 may have replaced by the end."""
     found, *rest = hear(line)
     if found == "end":
-        raise_end(rest[0] or ("failed", "host 0 has ended before the run began"))
+        raise_end(rest[0])
+        raise NothingLeft
     assert found == kind, (found, kind)
     return rest
 
