@@ -10,7 +10,7 @@ separately and can be folded in the order of the contract (rules 1, 2 and 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -268,18 +268,17 @@ def _roots(ctx: RunContext, grads: Mapping[int, list[Tensor]]) -> tuple[list[Ten
         parts = grads.get(value, [])
         if not parts:
             continue
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
         roots.append(root)
-        given.append(total)
+        given.append(summed(parts))
     if ctx.loss is not None and ctx.loss.requires_grad:
         roots.append(ctx.loss)
         given.append(torch.ones_like(ctx.loss))
     return roots, given
 
 
-def owned(grad: Tensor, like: Tensor) -> Tensor:
-    """A copy of `grad` of its own, laid out like the parameter: what `AccumulateGrad` makes of it."""
-    copy = torch.empty_strided(like.shape, like.stride(), dtype=grad.dtype, device=grad.device)
-    return copy.copy_(grad)
+def summed(parts: Sequence[Tensor]) -> Tensor:
+    """Gradients of a value added up, at least one, in the order given: last reader first (contract, rule 4)."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total

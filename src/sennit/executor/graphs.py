@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from sennit.executor.capture import Capturing, NotCapturable
-from sennit.executor.eager import EagerExecutor, Gradients, Received, RunContext
+from sennit.executor.eager import EagerExecutor, Gradients, Received, RunContext, summed
 from sennit.executor.layer_graph import Found, LayerGraph, Played
 from sennit.executor.sameness import Unknown, same_call, same_module
 from sennit.executor.staging import Staging
@@ -251,7 +251,11 @@ class GraphExecutor:
                 give(value, len(ctx.program.steps), grad)
         for step, how in reversed(ctx.done):
             if isinstance(how, Played):
-                given = [_sum(parts.get(n, ())) for n, w in zip(step.writes, how.graph.out_wanted, strict=True) if w]
+                given = [
+                    summed(p) if (p := parts.get(n)) else None
+                    for n, w in zip(step.writes, how.graph.out_wanted, strict=True)
+                    if w
+                ]
                 self._replayed(ctx, step, how, given, give, found)
             else:
                 self._through(self.eager.backward(how, {n: parts.get(n, []) for n in how.roots}), give, found)
@@ -309,16 +313,6 @@ class GraphExecutor:
     def backward_weight(self, ctx: GraphContext) -> dict[tuple[str, int], Tensor | None]:
         """Nothing is left for later."""
         return {}
-
-
-def _sum(parts: Sequence[Tensor]) -> Tensor | None:
-    """Gradients of a value, last reader first, as the contract says."""
-    if not parts:
-        return None
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def _same(one: Mapping[Any, Tensor | None], two: Mapping[Any, Tensor | None]) -> bool:

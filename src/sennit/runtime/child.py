@@ -24,9 +24,10 @@ from sennit.memory.virtual import VirtualStore
 from sennit.runtime.budget import with_budget
 from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
+from sennit.runtime.ending import explain, hear_out
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.usercode import calls_of
-from sennit.runtime.worker import Worker, explain, hear_out
+from sennit.runtime.worker import Worker
 from sennit.trace.access import AccessLog
 
 

@@ -21,13 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sennit.data.loader import loader_death
-from sennit.errors import RunError, UserError
+from sennit.errors import UserError
 from sennit.runtime.batches import Batches
 from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
-from sennit.runtime.control import Line, PeerGone
-from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.control import Line
 from sennit.runtime.pieces import pieces_of
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
@@ -53,10 +51,6 @@ IDLE_S = 0.0005
 QUIET_S = 0.05
 """Longest nap while messages and bells tell of everything, seconds."""
 
-FULL = (
-    "the device of worker {rank} is full at {where}, also after everything that could leave it has left ({why}). Use a "
-    "lower --in-flight, a --budget (or a lower one), or more micro_batches in the recipe, which makes it another recipe"
-)
 AHEAD = 2
 """Subnets whose programs are recorded in idle time."""
 
@@ -393,37 +387,3 @@ class Worker:
             self.launcher.send(("again", self.rank, self.tasks.retry.again))
         self.said_cut = int(limit)
         self.launcher.send(("cut", int(limit), busy, self.store.counted()))
-
-
-def hear_out(worker: Worker) -> None:
-    """Run, and turn the end of a peer into silence: the launcher knows, and will say what to do."""
-    try:
-        worker.run()
-    except PeerGone as gone:
-        if gone.peer == "launcher":
-            raise
-        deadline = time.monotonic() + 5.0
-        while time.monotonic() < deadline:
-            select.select([worker.launcher], [], [], 0.1)
-            try:
-                if any(kind == "stop" for kind, *_ in worker.launcher.receive()):
-                    return
-            except PeerGone:
-                return
-
-
-def explain(worker: Worker, error: BaseException) -> UserError | RunError | None:
-    """What to say of failures whose cause is known."""
-    if isinstance(error, UserError):
-        return error
-    if (died := loader_death(error)) is not None:
-        return died
-    if isinstance(error, torch.OutOfMemoryError):
-        return RunError(FULL.format(rank=worker.rank, where=worker.tasks.where, why=str(error).splitlines()[0][:300]))
-    if names_nondeterminism(error):
-        return UserError(
-            f"step {worker.tasks.where!r} uses an operator without a deterministic kernel: "
-            f"{str(error).splitlines()[0][:200]}. Replace it, or set allow_nondeterministic = true in the recipe; "
-            "such a run is not comparable"
-        )
-    return None

@@ -1,0 +1,53 @@
+"""How a worker ends that does not end by itself: a peer is gone, or an error whose cause is known."""
+
+from __future__ import annotations
+
+import select
+import time
+
+import torch
+
+from sennit.data.loader import loader_death
+from sennit.errors import RunError, UserError
+from sennit.runtime.control import PeerGone
+from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.worker import Worker
+
+FULL = (
+    "the device of worker {rank} is full at {where}, also after everything that could leave it has left ({why}). Use a "
+    "lower --in-flight, a --budget (or a lower one), or more micro_batches in the recipe, which makes it another recipe"
+)
+
+
+def hear_out(worker: Worker) -> None:
+    """Run, and turn the end of a peer into silence: the launcher knows, and will say what to do."""
+    try:
+        worker.run()
+    except PeerGone as gone:
+        if gone.peer == "launcher":
+            raise
+        deadline = time.monotonic() + 5.0
+        while time.monotonic() < deadline:
+            select.select([worker.launcher], [], [], 0.1)
+            try:
+                if any(kind == "stop" for kind, *_ in worker.launcher.receive()):
+                    return
+            except PeerGone:
+                return
+
+
+def explain(worker: Worker, error: BaseException) -> UserError | RunError | None:
+    """What to say of failures whose cause is known."""
+    if isinstance(error, UserError):
+        return error
+    if (died := loader_death(error)) is not None:
+        return died
+    if isinstance(error, torch.OutOfMemoryError):
+        return RunError(FULL.format(rank=worker.rank, where=worker.tasks.where, why=str(error).splitlines()[0][:300]))
+    if names_nondeterminism(error):
+        return UserError(
+            f"step {worker.tasks.where!r} uses an operator without a deterministic kernel: "
+            f"{str(error).splitlines()[0][:200]}. Replace it, or set allow_nondeterministic = true in the recipe; "
+            "such a run is not comparable"
+        )
+    return None
