@@ -166,10 +166,8 @@ class Train:
             ):
                 if value != unused:
                     raise UserError(f"--{name} {value} {NO_PIPELINE}")
-        if self.device == "cuda" and (self.budget or self.replicas > 1):
-            raise UserError(
-                f"{f'--budget {self.budget:g}' if self.budget else f'--replicas {self.replicas}'} {UNTRIED}"
-            )
+        if self.device == "cuda" and self.replicas > 1:
+            raise UserError(f"--replicas {self.replicas} {UNTRIED}")
         if self.schedule:
             policy(self.schedule)  # an unknown name is refused before the space is recorded
         plan = None if self.plan is None else str(self.plan)

@@ -139,7 +139,7 @@ class CudaStore(Unlimited):
         if step is None:
             step = self.steps[group, number] = GroupStep(
                 self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
-                self._state(group),
+                self._state(group), whole=True,
             )  # fmt: skip
         elif group in self.wandering:
             self._fetch_state(group)

@@ -5,7 +5,7 @@
                                 does the same to every number
 
 The second is for GPUs, where launches are what a step costs. It needs gradients in one piece, and tensors that have
-stepped equally often. It is not the default: its bits on a GPU are not shown yet (`tests/memory/test_parcel.py`).
+stepped equally often. Its bits are those of the first (`tests/memory/test_parcel.py`, also on an H200).
 """
 
 from __future__ import annotations

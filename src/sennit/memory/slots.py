@@ -269,7 +269,7 @@ class SlotStore:
         if slot.step is None:
             slot.step = GroupStep(
                 self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
-                self._state(group, slot),
+                self._state(group, slot), whole=self.device.torch_device.type == "cuda",
             )  # fmt: skip
         slot.step({name: g.to(self.device.torch_device, non_blocking=True) for name, g in grads.items()}, lr)
         slot.flat[:8].view(torch.int64).fill_(version)
