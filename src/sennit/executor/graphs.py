@@ -23,6 +23,7 @@ from torch import Tensor
 from sennit.executor.capture import Capturing, NotCapturable
 from sennit.executor.eager import EagerExecutor, Gradients, Received, RunContext, summed
 from sennit.executor.layer_graph import Found, LayerGraph, Played
+from sennit.executor.loss_graph import LossCall, LossGraph
 from sennit.executor.sameness import Unknown, same_call, same_module
 from sennit.executor.staging import Staging
 from sennit.memory.parcel import parcels
@@ -44,7 +45,8 @@ class GraphContext:
     Attributes:
         wanted: whether a gradient goes back to a value.
         roots: values whose gradient is wanted, of those that leave the run.
-        loss_leaves: outputs as the loss read them.
+        loss_leaves: outputs as the loss read them, if it was computed eagerly.
+        loss_gradient: of the output, if the loss was replayed.
         done: of each step that computes, how it ran, in order.
     """
 
@@ -54,6 +56,7 @@ class GraphContext:
     roots: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     loss: Tensor | None = None
     loss_leaves: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    loss_gradient: Tensor | None = None
     joints: list[Any] = field(default_factory=list[Any])
     done: list[tuple[Step, Played | RunContext]] = field(default_factory=list[tuple[Step, Played | RunContext]])
 
@@ -76,6 +79,8 @@ class GraphExecutor:
         self.staging = Staging(eager.device)
         self.graphs: dict[Hashable, LayerGraph | None] = {}
         """By kind and shape; None for what stays eager."""
+        self.losses: dict[Hashable, LossGraph | None] = {}
+        """By shapes of output and target."""
         self.known: dict[Hashable, LayerGraph | None] = {}
         """By name of the step and shape, so that a kind is worked out once for a layer."""
         self.holds: dict[str, tuple[str, ...]] = {}
@@ -104,10 +109,7 @@ class GraphExecutor:
             self.step(program, step, slot, values, context, ctx)
         if run.has_loss:
             assert loss is not None
-            for n in program.outputs:
-                if wanted.get(n):
-                    values[n] = ctx.loss_leaves[n] = values[n].detach().requires_grad_()
-            ctx.loss = loss(output_of(program, values))
+            self.loss(program, values, wanted, loss, ctx)
         departures: dict[int, Any] = {}
         for value, _ in run.departures:
             departures[value] = made = values[value]
@@ -134,6 +136,50 @@ class GraphExecutor:
         alone = self.eager.alone(program, step, slot, values, ctx.wanted, context)
         ctx.done.append((step, alone))
         ctx.wanted.update((n, n in alone.roots) for n in step.writes)
+
+    def loss(
+        self, program: Program, values: Values, wanted: Mapping[int, bool], loss: Callable[[Any], Tensor],
+        ctx: GraphContext,
+    ) -> None:  # fmt: skip
+        """Replay the loss if it can be, else compute it."""
+        graph = self.loss_graph(program, values, wanted, loss) if isinstance(loss, LossCall) else None
+        if graph is not None and isinstance(loss, LossCall):
+            self.counts["replayed steps"] += 1
+            ctx.loss, ctx.loss_gradient = graph.play(values[program.outputs[0]], loss)
+            return
+        self.counts["eager steps"] += 1
+        for n in program.outputs:
+            if wanted.get(n):
+                values[n] = ctx.loss_leaves[n] = values[n].detach().requires_grad_()
+        ctx.loss = loss(output_of(program, values))
+
+    def loss_graph(
+        self, program: Program, values: Values, wanted: Mapping[int, bool], loss: LossCall
+    ) -> LossGraph | None:  # fmt: skip
+        """The loss's graph at these shapes, captured if it is time."""
+        function, target = loss.function, loss.target
+        if function is None or type(program.output) is not Ref or not isinstance(target, Tensor):
+            return None
+        output, grad = values[program.outputs[0]], wanted.get(program.outputs[0], False)
+        key = (_shape(output, grad), _shape(target, False))
+        if key not in self.losses:
+            self.seen[key] += 1
+            if self.seen[key] <= self.after:
+                return None
+            self.losses[key] = None
+            try:
+                graph = LossGraph(self.device, self.staging, function, output, target, grad)
+            except NotCapturable as reason:
+                self.refused.setdefault(str(reason), "loss")
+                return None
+            leaf = output.detach().requires_grad_(grad)
+            eager = loss(leaf)
+            back = torch.autograd.grad([eager], [leaf], [torch.ones_like(eager)])[0] if grad else None
+            if same_bits(graph.play(output, loss), (eager.detach(), back)):
+                self.losses[key] = graph
+            else:
+                self.refused.setdefault("a replay gives other bits", "loss")
+        return self.losses[key]
 
     def holds_of(self, step: Step) -> tuple[str, ...]:
         """Names of the tensors that a module holds, each once, in the order of its tables."""
@@ -244,7 +290,9 @@ class GraphExecutor:
             elif grad is not None:
                 parts.setdefault(value, []).append(grad)
 
-        if ctx.loss is not None and ctx.loss.requires_grad and ctx.loss_leaves:
+        if ctx.loss_gradient is not None:
+            give(ctx.program.outputs[0], len(ctx.program.steps), ctx.loss_gradient)
+        elif ctx.loss is not None and ctx.loss.requires_grad and ctx.loss_leaves:
             leaves = ctx.loss_leaves
             got = torch.autograd.grad([ctx.loss], [*leaves.values()], [torch.ones_like(ctx.loss)], allow_unused=True)
             for value, grad in zip(leaves, got, strict=True):

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from sennit.program.record import Recording
+from sennit.program.spec import Spec
 from sennit.program.step import Program
 from sennit.space.choice import Option, selecting
 from sennit.space.inline import is_inlined, loose_tensors
@@ -42,6 +43,8 @@ class Recorder:
         self.called: set[int] = set()
         """`id` of every module that some recording has called."""
         self.memo: dict[Any, Any] = {}
+        self.answers: dict[Any, Spec] = {}
+        """What units return that give one new tensor, by unit and shapes of what they read."""
         self.param_memo: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self.returned: dict[str, dict[Option, str]] = {}
         """What each option of a choice returned, for messages about shapes that do not fit."""
@@ -49,14 +52,14 @@ class Recorder:
     @contextlib.contextmanager
     def mode(self, training: bool) -> Iterator[None]:
         """Inlined modules see `self.training == training`."""
-        before = [m.training for m in self.inlined_modules]
-        for module in self.inlined_modules:
+        others = [module for module in self.inlined_modules if module.training is not training]
+        for module in others:
             module.training = training
         try:
             yield
         finally:
-            for module, flag in zip(self.inlined_modules, before, strict=True):
-                module.training = flag
+            for module in others:
+                module.training = not training
 
     def record(
         self, arch: dict[str, Any], options: dict[str, Option], inputs: Any, *, training: bool = True

@@ -56,14 +56,16 @@ class Step:
     labels: tuple[str, ...] = ()
     no_grad: bool = False
     where: str = ""
-    fill_args: Callable[..., Any] = field(init=False, repr=False, compare=False)
-    fill_kwargs: Callable[..., Any] = field(init=False, repr=False, compare=False)
     groups: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
     """Names of the groups read and written; filled in by `Groups.of_step`."""
 
-    def __post_init__(self) -> None:
-        self.fill_args = compile_template(self.args)
-        self.fill_kwargs = compile_template(self.kwargs)
+    @cached_property
+    def fill_args(self) -> Callable[..., Any]:
+        return compile_template(self.args)
+
+    @cached_property
+    def fill_kwargs(self) -> Callable[..., Any]:
+        return compile_template(self.kwargs)
 
     @property
     def call(self) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sennit.data.loader import BatchSource
+from sennit.executor.loss_graph import LossCall
 from sennit.program.recordings import spec_of
 from sennit.program.template import map_tree
 from sennit.recipe import Placement
 from sennit.runtime.subnet import Subnet
 from sennit.space.model_space import as_call
-from sennit.supernet.build import Built
-from sennit.supernet.loss import count_terms
+from sennit.supernet.build import LOSS_STEP, Built
+from sennit.supernet.context import StepContext
+from sennit.supernet.keys import mix
+from sennit.supernet.loss import LOSSES, count_terms, told_terms
 
 
 class Batches:
@@ -31,10 +35,15 @@ class Batches:
         if known is None:
             known = self.built.micro_batches(self.source.get(subnet.seq_id))
             self.built.program(subnet.arch, spec_of(as_call(known[0][0])))  # a new shape must fit the program
-            if self.device.type != "cpu":
-                known = map_tree(lambda t: t.to(self.device, non_blocking=True) if isinstance(t, Tensor) else t, known)
+            if self.device.type == "cuda":  # counted here, where nobody has to wait for it
+                subnet.counts = told_terms(self.built.loss_function, [y for _, y in known])
+                known = map_tree(self._brought, known)
             self.held[subnet.seq_id] = known
         return known
+
+    def _brought(self, leaf: Any) -> Any:
+        """A tensor on the device. From pinned memory, since the host would wait for a copy out of any other."""
+        return leaf.pin_memory().to(self.device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
 
     def loss(self, subnet: Subnet, micro_batch: int, output: Any) -> Tensor:
         """The micro-batch's share of the loss."""
@@ -42,6 +51,20 @@ class Batches:
         if subnet.counts is None:
             subnet.counts = count_terms(self.built.loss_function, [y for _, y in batch], output)
         return self.built.loss_of(output, batch[micro_batch][1], subnet.counts, micro_batch)
+
+    def loss_call(
+        self, subnet: Subnet, micro_batch: int, call: Callable[[Subnet, int, Any], Tensor], context: StepContext
+    ) -> LossCall:
+        """The loss of a micro-batch for an executor; `call` computes it."""
+        own = self.built.recipe.loss_name in LOSSES
+        batch = self.of(subnet) if own else []
+        if own and subnet.counts is None:
+            subnet.counts = told_terms(self.built.loss_function, [y for _, y in batch])
+        terms = sum(subnet.counts) if own and subnet.counts is not None else 0
+        return LossCall(
+            lambda output: call(subnet, micro_batch, output), self.built.loss_function if terms else None,
+            batch[micro_batch][1] if own else None, terms, mix(context.key, LOSS_STEP),
+        )  # fmt: skip
 
     def drop(self, seq_id: int) -> None:
         self.held.pop(seq_id, None)

@@ -13,6 +13,7 @@ clips and steps it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,8 @@ from sennit.runtime.channel import Message
 from sennit.runtime.fold import GroupFold, Use
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.subnet import Subnet
-from sennit.supernet.clip import factor, fold_norms, grad_norms, scale_
+from sennit.runtime.told import Told
+from sennit.supernet.clip import factor, fold_norms, grad_norms, scale_, stacked_norms
 from sennit.trace.access import AccessLog
 
 
@@ -57,6 +59,8 @@ class Stepping:
         self.complete: dict[int, dict[str, dict[str, Tensor]]] = {}
         """Folded gradients that wait for the global norm, by subnet and group."""
         self.norms: dict[int, dict[str, float | None]] = {}
+        self.arriving: deque[tuple[Subnet, str, Told | None]] = deque()
+        """Groups whose norms the device has not told yet, in the order in which they were asked for."""
         self.due: dict[tuple[str, int], None] = {}
         """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply."""
         if not rank:  # those that waited when the last run ended
@@ -127,12 +131,28 @@ class Stepping:
         if self.clip.kind != "global":
             self.step(subnet, group, grads)
             return
-        norms: dict[str, float | None] = dict.fromkeys(self.groups.by_name[group].names)
-        norms.update(grad_norms(grads))
         self.complete.setdefault(y, {})[group] = grads
-        for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
-            self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
-        self.add_norms(subnet, norms)
+        self.arriving.append((subnet, group, Told(stacked_norms(list(grads.values()))) if grads else None))
+        self.look()
+
+    def look(self, *, wait: bool = False) -> None:
+        """Take the norms that have arrived from the device; with `wait`, at least one group's."""
+        while self.arriving:
+            subnet, group, told = self.arriving[0]
+            if told is not None and not (wait or told.there()):
+                return
+            self.arriving.popleft()
+            wait = False
+            y, norms = subnet.seq_id, dict[str, float | None].fromkeys(self.groups.by_name[group].names)
+            if told is not None:
+                norms.update(zip(self.complete[y][group], told.numbers(), strict=True))
+            for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
+                self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
+            self.add_norms(subnet, norms)
+
+    def told(self) -> bool:
+        """Whether norms have arrived."""
+        return bool(self.arriving) and (self.arriving[0][2] is None or self.arriving[0][2].there())
 
     def add_norms(self, subnet: Subnet, norms: dict[str, float | None]) -> None:
         """Once the norms of all gradients of a subnet are known, its groups can step.

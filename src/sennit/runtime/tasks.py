@@ -31,6 +31,7 @@ from sennit.runtime.retry import Kept, Retry, once
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet, Word
+from sennit.runtime.told import Told
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.order import Task
 from sennit.schedule.ready import Ready
@@ -51,6 +52,7 @@ class Flight:
         grads: value number to gradient per reading step.
         context: kept between forward and backward.
         kept: what the forward read, should it have to run again.
+        loss: until it is reported; the backward sends nothing before.
         given: gradients that I started from, by value, kept for W.
         found: gradients of parameters that I has, kept for W.
     """
@@ -59,6 +61,7 @@ class Flight:
     grads: dict[int, dict[int, Tensor | None]] = field(default_factory=dict)
     context: RunContext | GraphContext | None = None
     kept: Kept | None = None
+    loss: Told | None = None
     given: dict[int, list[Tensor]] | None = None
     found: dict[Use, Tensor | None] | None = None
 
@@ -150,7 +153,8 @@ class Tasks:
             with self.share.publishing(group, y, (y, j, use)):
                 self.store.move(group, (y, j, use))
         if ctx.loss is not None:
-            self.note_loss(subnet, j, ctx.loss)
+            flight.loss = Told(ctx.loss.detach())
+            self.note_loss(subnet, j, flight)
         awaited = [(v, r) for v, readers in run.departures if v in ctx.roots for r in readers]
         kind = "I" if self.share.placement.split else "B"
         self.ready.add(Task(kind, y, j, run.index), [("grad", y, j, run.index, v, r) for v, r in awaited])
@@ -167,8 +171,8 @@ class Tasks:
 
     def computed(self, subnet: Subnet, run: Run, j: int, kept: Kept, slot: Callable[[str], Tensor]) -> Any:
         """What a forward gives, and the context for its backward."""
-        loss = (lambda output: self.loss(subnet, j, output)) if run.has_loss else None
         context = self.context(subnet.seq_id, j)
+        loss = self.batches.loss_call(subnet, j, self.loss, context) if run.has_loss else None
         return self.executor.forward(subnet.program, run, slot, kept.arrivals, kept.inputs, context, loss, self.at_step)
 
     def slots(self, subnet: Subnet, run: Run, j: int) -> Callable[[str], Tensor]:
@@ -196,13 +200,18 @@ class Tasks:
         self.where = "loss"
         return self.batches.loss(subnet, j, output)
 
-    def note_loss(self, subnet: Subnet, j: int, loss: Tensor) -> None:
-        value = float(loss.detach())
+    def note_loss(self, subnet: Subnet, j: int, flight: Flight, *, wait: bool = False) -> bool:
+        """Report a loss that the device has told. Returns whether it is no reason to stop."""
+        if flight.loss is None or not (wait or flight.loss.there()):
+            return True
+        (value,) = flight.loss.numbers()
+        flight.loss = None
         subnet.losses[j] = value
         if not math.isfinite(value):
             self.report(("nan", subnet.seq_id, j, value))
         if subnet.all_losses:
             self.report(("loss", subnet.seq_id, subnet.arch, subnet.losses))
+        return math.isfinite(value)
 
     def depart(self, subnet: Subnet, run: Run, j: int, out: dict[int, Any], ctx: RunContext | GraphContext) -> None:
         """Send values to the runs that read them; one message per receiving run."""
@@ -235,6 +244,8 @@ class Tasks:
         retry = self.retry if rule.kind != "asp" or rule.stash else once
         grads = retry(lambda: back(self.graph(subnet, run, j, flight), by_value), flight.drop)
         ctx = flight.context
+        if not self.note_loss(subnet, j, flight, wait=True):
+            return  # nothing of this subnet may be trained; no later one comes in, and this one is not finished
         for source in sorted({a.source for a in run.arrivals}):
             message = Message("B", subnet.seq_id, j, source, run.index)
             tensors: list[Tensor | None] = []
@@ -298,12 +309,11 @@ class Tasks:
         """Write down which version of each group was there, read beside its bytes."""
         y = subnet.seq_id
         seen = {group: self.reading.seen(group, y, j, phase) for group in subnet.read_by_run[run.index]}
-        for step in run.steps:
-            read, moved = self.built.groups.of_step(step)
-            for group in read:
-                self.log.parameters(step.name, group, y, j, phase, "R", seen[group])
-            if phase == "F":
-                for group in moved:
+        of_step = self.built.groups.of_step
+        self.log.reads(((s.name, group, seen[group]) for s in run.steps for group in of_step(s)[0]), y, j, phase)
+        if phase == "F":
+            for step in run.steps:
+                for group in of_step(step)[1]:
                     if group not in self.share.frozen:
                         found = before.pop(group, (y, j, 0))  # the second use in a run finds what the first wrote
                         self.log.buffers(step.name, group, y, j, "F", "R", found[:2])

@@ -142,6 +142,9 @@ class Worker:
             self.admit()
             self.waiting.look()
             self.store.poll()
+            if self.stepping.told():
+                with self.steps_from(None):
+                    self.stepping.look()
             if self.stepping.due:
                 with self.steps_from(None):
                     # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has
@@ -151,7 +154,12 @@ class Worker:
             if task is None:
                 self.report_cut()
                 self.slots.look_ahead()
-                if not self.prepare() and self.bells.put_up(self.rank, self.unannounced()):
+                if self.prepare():
+                    continue
+                if self.stepping.arriving:
+                    with self.steps_from(None):
+                        self.stepping.look(wait=True)
+                elif self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
             self.go_on()

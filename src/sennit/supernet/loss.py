@@ -48,7 +48,7 @@ def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     return F.cross_entropy(output.float(), target, reduction="sum"), target.numel()
 
 
-def token_cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
+def token_cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Sequences. output (N, T, vocabulary) float, target (N, T) int64; one term per token that is not padding.
 
     The padded terms are masked rather than left out by `ignore_index`, which has no deterministic CUDA kernel
@@ -57,15 +57,15 @@ def token_cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     flat = output.reshape(-1, output.shape[-1]).float()
     picked = F.log_softmax(flat, dim=-1).gather(1, target.reshape(-1, 1)).squeeze(1)
     kept = (target.reshape(-1) != PADDING).to(picked.dtype)
-    return -(picked * kept).sum(), int((target != PADDING).sum())
+    return -(picked * kept).sum(), (target != PADDING).sum()
 
 
-def smoothed_token_cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
+def smoothed_token_cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """`token_cross_entropy` with label smoothing 0.1, as translation models are trained."""
     logs = F.log_softmax(output.reshape(-1, output.shape[-1]).float(), dim=-1)
     picked = logs.gather(1, target.reshape(-1, 1)).squeeze(1)
     kept = (target.reshape(-1) != PADDING).to(picked.dtype)
-    return -((0.9 * picked + 0.1 * logs.mean(dim=-1)) * kept).sum(), int((target != PADDING).sum())
+    return -((0.9 * picked + 0.1 * logs.mean(dim=-1)) * kept).sum(), (target != PADDING).sum()
 
 
 def mse(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
@@ -103,6 +103,12 @@ LOSSES: dict[str, LossFunction] = {
 }
 
 
+def told_terms(function: LossFunction, targets: Sequence[Any]) -> list[int] | None:
+    """Number of loss terms of each micro-batch by what the function says of targets; None if it says nothing."""
+    counter = getattr(function, "terms", None)
+    return None if counter is None else [int(counter(target)) for target in targets]
+
+
 def count_terms(function: LossFunction, targets: Sequence[Any], output: Any) -> list[int]:
     """Number of loss terms of each micro-batch.
 
@@ -110,9 +116,9 @@ def count_terms(function: LossFunction, targets: Sequence[Any], output: Any) -> 
         targets: of all micro-batches of the batch.
         output: the network's output for any one of them; only its shape is used.
     """
-    counter = getattr(function, "terms", None)
-    if counter is not None:
-        return [int(counter(target)) for target in targets]
+    told = told_terms(function, targets)
+    if told is not None:
+        return told
     if len(targets) == 1:
         return [-1]  # the only micro-batch counts its own terms when it is there
     counts: list[int] = []
@@ -136,17 +142,20 @@ def share_of_loss(function: LossFunction, output: Any, target: Any, counts: Sequ
         raise UserError(
             f"loss function {_called(function)} must return (sum of loss terms, number of terms), got {result!r:.120}"
         )
-    total, count = result[0], int(result[1])
+    total, counted = result
     if total.dim() != 0:
         raise UserError(f"loss function {_called(function)} must return a scalar sum, got shape {list(total.shape)}")
     expected = counts[micro_batch]
-    if expected >= 0 and count != expected:
+    if expected < 0:
+        return total / max(int(counted), 1)
+    # to look at a count on a GPU is to wait for it, so there the one that was told is taken
+    if not (isinstance(counted, Tensor) and counted.is_cuda) and int(counted) != expected:
         raise UserError(
-            f"loss function {_called(function)} counted {count} terms in micro-batch {micro_batch}, but {expected} "
-            "when asked before the first backward; give it an attribute `terms(target) -> int` that is exact"
+            f"loss function {_called(function)} counted {int(counted)} terms in micro-batch {micro_batch}, but "
+            f"{expected} when asked before the first backward; give it an attribute `terms(target) -> int` that is "
+            "exact"
         )
-    whole = count if len(counts) == 1 else sum(counts)
-    return total / max(whole, 1)
+    return total / max(sum(counts), 1)
 
 
 def _called(function: LossFunction) -> str:

@@ -22,7 +22,7 @@ no particular order. Nothing in the log depends on that order.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -79,6 +79,13 @@ class AccessLog(Appending):
         """Log an access to a group of parameters."""
         head = self._names.get((step, group)) or self._named(step, group)
         self._lines.append(f'{head}{seq},"micro":{micro},"phase":"{phase}","rw":"{rw}","version":{version}}}\n')
+        if len(self._lines) >= FLUSH_LINES:
+            self.flush()
+
+    def reads(self, read: Iterable[tuple[str, str, int]], seq: int, micro: int, phase: Phase) -> None:
+        """Log that a task read groups of parameters: `(step, group, version)` each."""
+        known, rest = self._names, f'{seq},"micro":{micro},"phase":"{phase}","rw":"R","version":'
+        self._lines += [f"{known.get((s, g)) or self._named(s, g)}{rest}{version}}}\n" for s, g, version in read]
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from sennit.data.pairs.bleu import bleu
@@ -63,23 +65,30 @@ class PairSet(Dataset[Any]):
         self.score_samples = score_samples
         self.sha256 = sha256
         self.signature = ""
+        self._tensors: dict[int, tuple[tuple[Tensor, Tensor], Tensor]] = {}
+        """Of samples that have been asked for: making them anew takes three times as long as copying."""
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def __getitem__(self, index: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        target = self.targets[index]
-        return (torch.tensor(self.sources[index]), torch.tensor([BOS, *target[:-1]])), torch.tensor(target)
+        known = self._tensors.get(index)
+        if known is None:
+            target = self.targets[index]
+            known = (torch.tensor(self.sources[index]), torch.tensor([BOS, *target[:-1]])), torch.tensor(target)
+            self._tensors[index] = known
+        (source, so_far), wanted = known
+        return (source.clone(), so_far.clone()), wanted.clone()  # whoever gets them may change them
 
     def collate(self, samples: Sequence[tuple[tuple[Tensor, Tensor], Tensor]]) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Samples, padded to the length of their bucket: x = (source, target so far) and y, each (rows,
         length)."""
         length = self.buckets.length_of(max(max(len(source), len(y)) for (source, _), y in samples))
-        source, so_far, wanted = (torch.zeros(len(samples), length, dtype=torch.int64) for _ in range(3))
-        for row, ((s, t), y) in enumerate(samples):
-            source[row, : len(s)] = s
-            so_far[row, : len(t)] = t
-            wanted[row, : len(y)] = y
+        columns = ([s for (s, _), _ in samples], [t for (_, t), _ in samples], [y for _, y in samples])
+        source, so_far, wanted = (
+            pad(padded, (0, length - padded.shape[1]))
+            for padded in (pad_sequence(c, batch_first=True) for c in columns)
+        )
         return (source, so_far), wanted
 
     def batch(self, seq_id: int, batch_size: int, seed: int) -> list[int]:
