@@ -85,7 +85,8 @@ def test_numbers_on_the_host_are_there_at_once() -> None:
 @pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
 def test_numbers_of_a_gpu_arrive() -> None:
     device = torch.device("cuda", 0)
-    torch.cuda._sleep(200_000_000)  # pyright: ignore[reportPrivateUsage]
+    Told(torch.zeros(3, device=device)).numbers()  # the first one starts CUDA and takes host memory
+    torch.cuda._sleep(2_000_000_000)  # pyright: ignore[reportPrivateUsage]
     told = Told(torch.full((3,), 4.0, device=device))
     assert not told.there()
     assert told.numbers() == [4.0, 4.0, 4.0] and told.there()

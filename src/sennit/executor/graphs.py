@@ -83,6 +83,7 @@ class GraphExecutor:
         """By shapes of output and target."""
         self.known: dict[Hashable, LayerGraph | None] = {}
         """By name of the step and shape, so that a kind is worked out once for a layer."""
+        self.kinds: dict[Hashable, tuple[Hashable, ...]] = {}
         self.holds: dict[str, tuple[str, ...]] = {}
         self.seen: Counter[Hashable] = Counter()
         self.counts: Counter[str] = Counter()
@@ -202,7 +203,7 @@ class GraphExecutor:
             return self.known[key]
         held = [slot(name) for name in self.holds_of(step)]
         try:
-            full = (self.kind(step), same_call(step), shapes, tied, _layout(held), context.precision)
+            full = (*self.whole_kind(step, held), shapes, tied, context.precision)
         except Unknown as reason:
             self.refused.setdefault(str(reason), step.name)
             self.known[key] = None
@@ -213,6 +214,19 @@ class GraphExecutor:
                 return None
             self.graphs[full] = self.captured(program, step, held, values, wanted, context)
         found = self.known[key] = self.graphs[full]
+        return found
+
+    def whole_kind(self, step: Step, held: Sequence[Tensor]) -> tuple[Hashable, ...]:
+        """Everything but shapes; looked at once per layer and way to call it, since that takes as long as ten replays.
+
+        Raises:
+            Unknown: that cannot be told.
+        """
+        trains = tuple(tensor.requires_grad for tensor in held)
+        key = (step.name, _call(step), trains)
+        found = self.kinds.get(key)
+        if found is None:
+            found = self.kinds[key] = (self.kind(step), same_call(step), _layout(held))
         return found
 
     def kind(self, step: Step) -> Hashable:

@@ -130,7 +130,8 @@ class CudaStore(Unlimited):
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         number = self.host.slot_of(group, version)
         slot = self._slot(group, number)
-        grads = {name: grad.to(self.device, non_blocking=True) for name, grad in grads.items()}
+        if any(not grad.is_cuda for grad in grads.values()):  # kept in host memory by `delayed:K`
+            grads = {name: grad.to(self.device, non_blocking=True) for name, grad in grads.items()}
         if group in self.host.delayed:
             before = self.acquire(group, version - 1)
             for name, leaf in slot.leaves.items():

@@ -59,8 +59,10 @@ class Stepping:
         self.complete: dict[int, dict[str, dict[str, Tensor]]] = {}
         """Folded gradients that wait for the global norm, by subnet and group."""
         self.norms: dict[int, dict[str, float | None]] = {}
-        self.arriving: deque[tuple[Subnet, str, Told | None]] = deque()
-        """Groups whose norms the device has not told yet, in the order in which they were asked for."""
+        self.asked: list[tuple[Subnet, str, Tensor]] = []
+        """Groups whose norms the device computes."""
+        self.arriving: deque[tuple[list[tuple[Subnet, str, Tensor]], Told]] = deque()
+        """Norms on their way to the host."""
         self.due: dict[tuple[str, int], None] = {}
         """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply."""
         if not rank:  # those that waited when the last run ended
@@ -120,7 +122,7 @@ class Stepping:
     def owners(self, subnet: Subnet) -> dict[str, int]:
         """Who steps which groups together with this subnet's."""
         if self.bulks is None:
-            return {group: worker for group, worker in subnet.owner.items() if group not in self.share.frozen}
+            return subnet.trained_by
         return self.bulks.owner[subnet.seq_id // self.bulks.size]
 
     def clipped(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
@@ -132,27 +134,40 @@ class Stepping:
             self.step(subnet, group, grads)
             return
         self.complete.setdefault(y, {})[group] = grads
-        self.arriving.append((subnet, group, Told(stacked_norms(list(grads.values()))) if grads else None))
-        self.look()
+        norms = stacked_norms(list(grads.values())) if grads else torch.zeros(0)
+        self.asked.append((subnet, group, norms))
+        if not norms.is_cuda:
+            self.look()
 
     def look(self, *, wait: bool = False) -> None:
-        """Take the norms that have arrived from the device; with `wait`, at least one group's."""
-        while self.arriving:
-            subnet, group, told = self.arriving[0]
-            if told is not None and not (wait or told.there()):
+        """Take the norms that have come from the device, and ask for those that have not been asked for, of all groups
+        that a task completes at once. With `wait`, some come."""
+        while self.asked or self.arriving:
+            if not self.arriving:
+                devices = {norms.device for _, _, norms in self.asked}
+                for device in devices:
+                    these = [item for item in self.asked if item[2].device == device]
+                    self.arriving.append((these, Told(torch.cat([norms for _, _, norms in these]))))
+                self.asked.clear()
+            groups, told = self.arriving[0]
+            if not (wait or told.there()):
                 return
             self.arriving.popleft()
-            wait = False
-            y, norms = subnet.seq_id, dict[str, float | None].fromkeys(self.groups.by_name[group].names)
-            if told is not None:
-                norms.update(zip(self.complete[y][group], told.numbers(), strict=True))
-            for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
-                self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
-            self.add_norms(subnet, norms)
+            wait, numbers = False, iter(told.numbers())
+            for subnet, group, _ in groups:
+                y, norms = subnet.seq_id, dict[str, float | None].fromkeys(self.groups.by_name[group].names)
+                norms.update((name, next(numbers)) for name in self.complete[y][group])
+                for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
+                    self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
+                self.add_norms(subnet, norms)
+
+    def waits(self) -> bool:
+        """Whether norms are on their way."""
+        return bool(self.asked or self.arriving)
 
     def told(self) -> bool:
-        """Whether norms have arrived."""
-        return bool(self.arriving) and (self.arriving[0][2] is None or self.arriving[0][2].there())
+        """Whether there is something to `look` at: norms that have come, or that nobody has asked for."""
+        return bool(self.asked) or (bool(self.arriving) and self.arriving[0][1].there())
 
     def add_norms(self, subnet: Subnet, norms: dict[str, float | None]) -> None:
         """Once the norms of all gradients of a subnet are known, its groups can step.
@@ -177,7 +192,9 @@ class Stepping:
 
     def parameters(self, subnet: Subnet) -> int:
         """How many parameters of a subnet have a norm."""
-        return sum(len(self.groups.by_name[g].names) for g in self.owners(subnet))
+        if subnet.norms is None:
+            subnet.norms = sum(len(self.groups.by_name[g].names) for g in self.owners(subnet))
+        return subnet.norms
 
     def step(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
         """The optimizer step of a group, with the learning rate of `subnet`."""

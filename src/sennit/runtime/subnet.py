@@ -46,6 +46,7 @@ class Subnet:
         read_by_run: parameter groups that each run reads, in step order.
         moved_by_run: `(group, index of use)` of buffer groups that each run writes, in step order.
         owner: worker that folds and steps each parameter group: the one that runs its first step for micro-batch 0.
+        trained_by: the same, of those that train.
         first_step: name of the first step that reads each parameter group.
         users: how many runs use each parameter group.
         before: word of each buffer group before this subnet.
@@ -54,6 +55,8 @@ class Subnet:
         unfinished: parameter groups whose gradients this worker still has to fold (and, but for bulks, to step).
         to_step: groups of a bulk that this worker steps; held by the last subnet of the bulk.
         losses: of the micro-batches whose loss this worker has computed.
+        counts: terms of the loss of each micro-batch, once they are known.
+        norms: how many parameters have a norm, once that has been asked.
     """
 
     seq_id: int
@@ -74,6 +77,8 @@ class Subnet:
     to_step: set[str] = field(default_factory=set)
     losses: dict[int, float] = field(default_factory=dict)
     counts: list[int] | None = None
+    trained_by: dict[str, int] = field(default_factory=dict)
+    norms: int | None = None
 
     def worker(self, run: int, micro_batch: int) -> int:
         """Who executes a micro-batch on a run."""
@@ -178,4 +183,5 @@ def make_subnet(
     return Subnet(
         seq_id, program.arch, program, runs, spread, own, read_by_run, moved_by_run, owner, first_step, users, before,
         uses, left=(3 if split else 2) * len(own), unfinished={g for g in trained if owner[g] == rank},
+        trained_by={group: owner[group] for group in trained},
     )  # fmt: skip

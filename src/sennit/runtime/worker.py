@@ -156,7 +156,7 @@ class Worker:
                 self.slots.look_ahead()
                 if self.prepare():
                     continue
-                if self.stepping.arriving:
+                if self.stepping.waits():
                     with self.steps_from(None):
                         self.stepping.look(wait=True)
                 elif self.bells.put_up(self.rank, self.unannounced()):
