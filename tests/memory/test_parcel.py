@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sennit.memory.group_step import GroupStep
+from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import Layout, Region
 from sennit.memory.parcel import bundle, copy, numbers, parcels, views, windows
 from sennit.supernet.bits import same_bits
@@ -102,7 +102,8 @@ class Group:
 def stepped(name: str, arguments: dict[str, Any], keys: tuple[str, ...], whole: bool, device: str) -> list[Tensor]:
     """A group after steps of all its parameters, of one of them, and of all again."""
     group = Group(keys, device)
-    step = GroupStep(name, arguments, keys, group.parameters, group.state, whole=whole)
+    optimizer = Optimizer(name, arguments, torch.device(device))
+    step = GroupStep(optimizer, keys, group.parameters, group.state, whole=whole)
     assert (step.whole is not None) == whole
     for number in range(6):
         grads = group.gradients(number, whole)
@@ -132,7 +133,7 @@ def test_on_a_gpu_the_bits_are_the_same(name: str, arguments: dict[str, Any], ke
 def test_a_group_that_lies_apart_steps_by_itself() -> None:
     parameters = {n: nn.Parameter(torch.ones(4)) for n in "ab"}
     state = {f"{n}.stepped": torch.zeros((), dtype=torch.uint8) for n in "ab"}
-    step = GroupStep("sgd", {}, (), parameters, state, whole=True)
+    step = GroupStep(Optimizer("sgd", {}, torch.device("cpu")), (), parameters, state, whole=True)
     assert step.whole is None
     step({"a": torch.ones(4)}, 0.5)
     assert parameters["a"][0].item() == 0.5 and parameters["b"][0].item() == 1.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from sennit.memory.group_step import GroupStep
+from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.store import VERSION, HostStore
 from sennit.memory.unlimited import Unlimited
 
@@ -20,6 +21,7 @@ class CpuStore(Unlimited):
         self.host = host
         self.leaves: dict[tuple[str, int], dict[str, nn.Parameter]] = {}
         self.steps: dict[tuple[str, int], GroupStep] = {}
+        self.optimizer = Optimizer(host.optimizer_name, host.optimizer_arguments, torch.device("cpu"))
 
     def holds(self, group: str, version: int) -> bool:
         return self.host.holds(group, version)
@@ -64,9 +66,8 @@ class CpuStore(Unlimited):
         step = self.steps.get((group, slot))
         if step is None:
             step = self.steps[group, slot] = GroupStep(
-                self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys,
-                self._leaves(group, slot), self.host.state_views[group],
-            )  # fmt: skip
+                self.optimizer, self.host.step_keys, self._leaves(group, slot), self.host.state_views[group]
+            )
         step(grads, lr)
         self.host.publish(group, version)
 

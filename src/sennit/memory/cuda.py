@@ -8,12 +8,14 @@ host's version word is written by the CPU after the bytes have arrived.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from sennit.memory.group_step import GroupStep
+from sennit.memory.due import Due
+from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY, Region
 from sennit.memory.store import MICRO, USE, VERSION, HostStore
 from sennit.memory.unlimited import Unlimited
@@ -45,6 +47,7 @@ class CudaStore(Unlimited):
         self.slots: dict[tuple[str, int], Slot] = {}
         self.state: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
         self.steps: dict[tuple[str, int], GroupStep] = {}
+        self.due = Due(Optimizer(host.optimizer_name, host.optimizer_arguments, device))
         self.newest: dict[str, int] = {}
         self.aside: dict[str, Tensor] = {}
         self.constants: dict[str, Tensor] = {}
@@ -127,6 +130,9 @@ class CudaStore(Unlimited):
 
     # -- the step
 
+    def together(self) -> AbstractContextManager[None]:
+        return self.due.together()
+
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         number = self.host.slot_of(group, version)
         slot = self._slot(group, number)
@@ -139,17 +145,20 @@ class CudaStore(Unlimited):
         step = self.steps.get((group, number))
         if step is None:
             step = self.steps[group, number] = GroupStep(
-                self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
-                self._state(group), whole=True,
-            )  # fmt: skip
+                self.due.optimizer, self.host.step_keys, slot.leaves, self._state(group), whole=True
+            )
         elif group in self.wandering:
             self._fetch_state(group)
-        step(grads, lr)
-        slot.flat[:8].view(torch.int64).fill_(version)
+
+        def after() -> None:
+            slot.flat[:8].view(torch.int64).fill_(version)
+
+        self.due.step(step, grads, lr, after)
         slot.version, slot.dirty = version, True
         self.changed_state.add(group)
         self.newest[group] = version
         if group in self.wandering:
+            self.due.take()
             self._write_back(slot)
             self._write_state(group)
             torch.cuda.current_stream(self.device).synchronize()

@@ -1,17 +1,19 @@
-"""`GroupStep`: the optimizer step of one group, by torch's own optimizer, on tensors that lie elsewhere.
+"""`GroupStep`: the optimizer step of a group, by torch's own optimizer, on tensors that lie elsewhere.
 
     every tensor by itself      ten tensors, Adam: about a hundred kernels, each launched from the host
     the group in one piece      ten kernels: parameters, state and gradients lie alike, and an optimizer of this kind
                                 does the same to every number
+    all groups of a subnet      `Optimizer` steps what it is given, so groups that can step at the same time do
 
-The second is for GPUs, where launches are what a step costs. It needs gradients in one piece, and tensors that have
-stepped equally often. Its bits are those of the first (`tests/memory/test_parcel.py`, also on an H200).
+The last two are for GPUs, where launches are what a step costs. The second needs gradients in one piece, and tensors
+that have stepped equally often. Their bits are those of the first (`tests/memory/test_parcel.py`, also on an H200).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,11 +23,56 @@ from sennit.memory.parcel import Place, bundle, numbers, parcels
 from sennit.supernet.optim import make_optimizer
 
 
+@dataclass(frozen=True)
+class Part:
+    """What steps as one tensor.
+
+    Attributes:
+        state: torch's, of this parameter; empty before its first step.
+        keep: told torch's state after the step.
+    """
+
+    parameter: nn.Parameter
+    grad: Tensor
+    state: dict[str, Any]
+    keep: Callable[[Mapping[str, Tensor]], None]
+
+
+class Optimizer:
+    """torch's optimizer over whatever steps now.
+
+    Args:
+        name, arguments: the recipe's.
+        device: of what it will step.
+    """
+
+    def __init__(self, name: str, arguments: Mapping[str, Any], device: torch.device) -> None:
+        self.optimizer = make_optimizer(name, arguments, [("", nn.Parameter(torch.zeros(1, device=device)))], 0.0)
+        # without what torch wraps around it (hooks, a profiler's range, `torch.compile`), which takes the host longer
+        # than the step of a small group
+        self.apply = inspect.unwrap(type(self.optimizer).step)
+
+    def step(self, parts: Iterable[Part], lr: float) -> None:
+        """Step all parts with this learning rate."""
+        held, group = list(parts), self.optimizer.param_groups[0]
+        group["params"], group["lr"] = [part.parameter for part in held], lr
+        for part in held:
+            part.parameter.grad = part.grad
+            self.optimizer.state[part.parameter] = part.state
+        with torch.no_grad():
+            self.apply(self.optimizer)  # pyright: ignore[reportCallIssue]
+        for part in held:
+            part.keep(self.optimizer.state[part.parameter])
+            part.parameter.grad = None
+        self.optimizer.state.clear()
+        group["params"] = []
+
+
 class GroupStep:
     """Steps the parameters of a group in place.
 
     Args:
-        name, arguments: the recipe's optimizer.
+        optimizer: may be shared with other groups.
         keys: of the state per parameter, `step` included where the optimizer counts steps.
         parameters: leaf per name.
         state: `name.key` to state tensor; `name.stepped` (uint8, on the CPU) tells whether the state exists.
@@ -33,39 +80,39 @@ class GroupStep:
     """
 
     def __init__(
-        self, name: str, arguments: Mapping[str, Any], keys: tuple[str, ...],
-        parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor], whole: bool = False,
+        self, optimizer: Optimizer, keys: tuple[str, ...], parameters: Mapping[str, nn.Parameter],
+        state: Mapping[str, Tensor], whole: bool = False,
     ) -> None:  # fmt: skip
-        self.parameters, self.state, self.keys = parameters, state, keys
-        self.optimizer = make_optimizer(name, arguments, parameters.items(), 0.0)
-        self.apply = bare_step(self.optimizer)
-        self.whole: Whole | None = None
-        if whole:
-            self.whole = Whole.of(name, arguments, keys, parameters, state)
+        self.optimizer, self.keys, self.parameters, self.state = optimizer, keys, parameters, state
+        self.whole = Whole.of(keys, parameters, state) if whole else None
 
     def __call__(self, grads: Mapping[str, Tensor], lr: float) -> None:
         """Step the parameters that have a gradient, with this learning rate."""
-        if self.whole is not None and self.whole.step(grads, lr):
-            return
-        self.optimizer.param_groups[0]["lr"] = lr
-        first: list[str] = []
-        for name, parameter in self.parameters.items():
-            parameter.grad = grads.get(name)
-            if parameter.grad is None:
-                continue
-            if self.state[f"{name}.stepped"].item():
-                self.optimizer.state[parameter] = {key: self.state[f"{name}.{key}"] for key in self.keys}
-            else:
-                self.optimizer.state[parameter] = {}  # torch makes it, as at a parameter's first step
-                first.append(name)
-        self.apply()
-        for name in first:
+        self.optimizer.step(self.parts(grads), lr)
+
+    def parts(self, grads: Mapping[str, Tensor]) -> list[Part]:
+        """What steps: one part for each parameter that has a gradient, or one for all."""
+        whole = None if self.whole is None else self.whole.part(grads)
+        if whole is not None:
+            return [whole]
+        return [self._part(name, grads[name]) for name in self.parameters if grads.get(name) is not None]
+
+    def _part(self, name: str, grad: Tensor) -> Part:
+        state = {key: self.state[f"{name}.{key}"] for key in self.keys}
+        stepped = self.state[f"{name}.stepped"]
+        if stepped.item():
+            return Part(self.parameters[name], grad, {**state}, _in_place)
+
+        def keep(after: Mapping[str, Tensor]) -> None:
             for key in self.keys:
-                self.state[f"{name}.{key}"].copy_(self.optimizer.state[self.parameters[name]][key])
-            self.state[f"{name}.stepped"].fill_(1)
-        for parameter in self.parameters.values():
-            parameter.grad = None
-        self.optimizer.state.clear()
+                state[key].copy_(after[key])
+            stepped.fill_(1)
+
+        return Part(self.parameters[name], grad, {}, keep)  # torch makes it, as at a parameter's first step
+
+
+def _in_place(after: Mapping[str, Tensor]) -> None:
+    """State that exists is written where it is."""
 
 
 class Whole:
@@ -78,17 +125,15 @@ class Whole:
     """
 
     def __init__(
-        self, optimizer: tuple[str, Mapping[str, Any]], parameter: nn.Parameter, places: tuple[Place, ...],
-        state: dict[str, Tensor], small: list[tuple[Tensor | None, Tensor]],
+        self, parameter: nn.Parameter, places: tuple[Place, ...], state: dict[str, Tensor],
+        small: list[tuple[Tensor | None, Tensor]],
     ) -> None:  # fmt: skip
         self.parameter, self.places, self.state, self.small = parameter, places, state, small
-        self.optimizer = make_optimizer(*optimizer, [("whole", parameter)], 0.0)
-        self.apply = bare_step(self.optimizer)
+        self.counters = [n for n, _ in small if n is not None]
 
     @staticmethod
     def of(
-        name: str, arguments: Mapping[str, Any], keys: tuple[str, ...], parameters: Mapping[str, nn.Parameter],
-        state: Mapping[str, Tensor],
+        keys: tuple[str, ...], parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
     ) -> Whole | None:  # fmt: skip
         """The group in one piece, or None if it lies otherwise."""
         held = [parameter.detach() for parameter in parameters.values()]
@@ -105,51 +150,32 @@ class Whole:
             found[key] = _typed(lying[0].of(tensors[lying[0].members[0]]), held[0])
         flat = nn.Parameter(_typed(lying[0].of(held[lying[0].members[0]]), held[0]))
         small = [(state[f"{n}.step"] if "step" in keys else None, state[f"{n}.stepped"]) for n in parameters]
-        return Whole((name, arguments), flat, lying[0].places, found, small)
+        return Whole(flat, lying[0].places, found, small)
 
-    def step(self, grads: Mapping[str, Tensor], lr: float) -> bool:
-        """Step all parameters; False, and nothing is done, if they must step by themselves."""
+    def part(self, grads: Mapping[str, Tensor]) -> Part | None:
+        """All parameters as one; None if they must step by themselves."""
         piece = bundle(list(grads.values()))
         if len(grads) != len(self.small) or piece is None or tuple(piece[1]) != self.places:
-            return False
+            return None
         counts = {(int(stepped.item()), None if n is None else n.item()) for n, stepped in self.small}
         if len(counts) > 1 or piece[0].shape != self.parameter.shape:
-            return False
+            return None
         ((stepped, count),) = counts
         held: dict[str, Any] = dict(self.state) if stepped else {}
         if stepped and count is not None:
-            step = self.small[0][0]
-            assert step is not None
-            held["step"] = step.clone()
-        self.optimizer.state[self.parameter] = held
-        self.optimizer.param_groups[0]["lr"] = lr
-        self.parameter.grad = piece[0]
-        self.apply()
-        after = self.optimizer.state[self.parameter]
-        if not stepped:
-            for key, tensor in self.state.items():
-                tensor.copy_(after[key])
-        counters = [n for n, _ in self.small if n is not None]
-        if counters:  # one call: ten of them take the host as long as the step
-            torch._foreach_copy_(counters, [after["step"]] * len(counters))  # pyright: ignore[reportPrivateImportUsage]
-        if not stepped:
-            for _, flag in self.small:
-                flag.fill_(1)
-        self.parameter.grad = None
-        self.optimizer.state.clear()
-        return True
+            held["step"] = self.counters[0].clone()
+        return Part(self.parameter, piece[0], held, self._keep if stepped else self._keep_first)
 
+    def _keep(self, after: Mapping[str, Tensor]) -> None:
+        if self.counters:  # one call: ten of them take the host as long as the step
+            torch._foreach_copy_(self.counters, [after["step"]] * len(self.counters))  # pyright: ignore[reportPrivateImportUsage]
 
-def bare_step(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
-    """The optimizer's step without what torch wraps around it (hooks, a profiler's range, `torch.compile`), which takes
-    the host longer than the step of a small group."""
-    step = inspect.unwrap(type(optimizer).step)
-
-    def bare() -> None:
-        with torch.no_grad():
-            step(optimizer)  # pyright: ignore[reportCallIssue]
-
-    return bare
+    def _keep_first(self, after: Mapping[str, Tensor]) -> None:
+        self._keep(after)
+        for key, tensor in self.state.items():
+            tensor.copy_(after[key])
+        for _, flag in self.small:
+            flag.fill_(1)
 
 
 def _typed(piece: Tensor, like: Tensor) -> Tensor:

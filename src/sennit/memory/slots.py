@@ -14,7 +14,8 @@ them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +25,9 @@ from sennit.memory.cache import Cache
 from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
 from sennit.memory.device import Copy, Device
+from sennit.memory.due import Due
 from sennit.memory.eviction import Eviction, Key, LatestNextUse
-from sennit.memory.group_step import GroupStep
+from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY
 from sennit.memory.slot import SMALL, Pool, Slot
 from sennit.memory.tally import Tally
@@ -58,6 +60,7 @@ class SlotStore:
         """Groups on their way back to the host: the version, and the copies under way."""
         self.ring: Callable[[str], None] = lambda group: None
         self.pool = Pool(device, budget)
+        self.due = Due(Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device))
         self.total, self.tally = Tally(), Tally()
         """Up to the last `counters()`, and since."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
@@ -199,6 +202,7 @@ class SlotStore:
 
     def _load(self, group: str, gone: Iterable[Key]) -> Slot:
         """Give a group a slot, in the place of others."""
+        self.due.take()
         for other in gone:
             self._evict(other)
         self.cache.add((group, 0), self.size(group))
@@ -259,6 +263,12 @@ class SlotStore:
 
     # -- the step
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Around steps that may be taken at once."""
+        with self.due.together(), self.kept.together():
+            yield
+
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """The optimizer step, in the slot."""
         if not self.comes_and_goes(group):
@@ -268,16 +278,20 @@ class SlotStore:
         slot = self._resident(group, self.version(group))
         if slot.step is None:
             slot.step = GroupStep(
-                self.host.optimizer_name, self.host.optimizer_arguments, self.host.step_keys, slot.leaves,
-                self._state(group, slot), whole=self.device.torch_device.type == "cuda",
+                self.due.optimizer, self.host.step_keys, slot.leaves, self._state(group, slot),
+                whole=self.device.torch_device.type == "cuda",
             )  # fmt: skip
-        slot.step({name: g.to(self.device.torch_device, non_blocking=True) for name, g in grads.items()}, lr)
-        slot.flat[:8].view(torch.int64).fill_(version)
+        here = {name: g.to(self.device.torch_device, non_blocking=True) for name, g in grads.items()}
         slot.version, slot.word, slot.dirty = version, None, True
-        slot.used = [self.device.mark()]
         self.newest[group] = version
-        if group in self.wandering:
-            self._write_back(group, slot)
+
+        def after() -> None:
+            slot.flat[:8].view(torch.int64).fill_(version)
+            slot.used = [self.device.mark()]
+            if group in self.wandering:
+                self._write_back(group, slot)
+
+        self.due.step(slot.step, here, lr, after)
 
     def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
         """Big tensors in the slot; counters and flags where they are, on the host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from sennit.memory.eviction import Key
 from sennit.memory.tally import Tally
@@ -12,6 +13,10 @@ class Unlimited:
     """Everything has its place; nothing is pinned, and nothing need be fetched ahead."""
 
     limited = False
+
+    def together(self) -> AbstractContextManager[None]:
+        """Around steps that may be taken at once."""
+        return nullcontext()
 
     def announce(self, ring: Callable[[str], None]) -> None:
         """Whoever steps rings, since a version is published with its step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -68,6 +68,10 @@ class DeviceStore(Protocol):
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """Optimizer step of the group to `version`, published."""
+        ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """Around steps that may be taken at once, at its end."""
         ...
 
     limited: bool

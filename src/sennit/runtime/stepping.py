@@ -182,9 +182,12 @@ class Stepping:
             return
         del self.norms[y]
         by = factor(self.clip.limit, fold_norms({n: norm for n, norm in known.items() if norm is not None}))
-        for group, grads in self.complete.pop(y, {}).items():
+        complete = self.complete.pop(y, {})
+        for grads in complete.values():
             scale_(together(grads), by)
-            self.step(subnet, group, grads)
+        with self.store.together():
+            for group, grads in complete.items():
+                self.step(subnet, group, grads)
 
     def completes(self, subnet: Subnet, norms: dict[str, float | None]) -> bool:
         """Whether these are the last norms of a subnet that are missing, so that its groups step."""

@@ -63,12 +63,17 @@ def check_optimizer(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def make_optimizer(
     name: str, arguments: Mapping[str, Any], parameters: Iterable[tuple[str, nn.Parameter]], lr: float
 ) -> torch.optim.Optimizer:
-    """torch's optimizer over named parameters. `foreach=False`: one tensor at a time, the order of a loop.
+    """torch's optimizer over named parameters.
 
-    On a GPU `foreach=True` has other bits (Adam, H200, torch 2.11), so it would be another recipe.
+    On a GPU Adam steps by torch's `foreach` kernels, torch's own default there: a tenth of the launches, and other bits
+    than one tensor at a time (H200, torch 2.11). What a tensor gets does not depend on which others step with it, so a
+    whole network at once, a group, and a group in one piece have the same bits. SGD steps one tensor at a time: by
+    `foreach` torch treats all tensors otherwise as soon as one of them steps for the first time.
     """
+    named = list(parameters)
+    foreach = name != "sgd" and any(parameter.is_cuda for _, parameter in named)
     try:
-        return OPTIMIZERS[name][0](list(parameters), lr=lr, foreach=False, **arguments)  # type: ignore[call-arg]
+        return OPTIMIZERS[name][0](named, lr=lr, foreach=foreach, **arguments)  # type: ignore[call-arg]
     except ValueError as error:
         raise RecipeError(f"optimizer {name}: {error}") from error
 

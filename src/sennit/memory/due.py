@@ -1,0 +1,62 @@
+"""`Due`: steps of several groups, taken together at the end of a block.
+
+    with store.together():
+        store.step("a", ...)      noted
+        store.step("b", ...)      noted
+                                  one step of torch's optimizer for both
+
+On a GPU the launches of a step do not depend on how many tensors it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from sennit.memory.group_step import GroupStep, Optimizer, Part
+
+
+class Due:
+    """Of one store.
+
+    Args:
+        optimizer: of all its groups.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._open = False
+        self._parts: list[Part] = []
+        self._after: list[Callable[[], None]] = []
+        self._lr = 0.0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Steps inside may be put off until the end."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+            self.take()
+
+    def step(self, group: GroupStep, grads: Mapping[str, Tensor], lr: float, after: Callable[[], None]) -> None:
+        """Step a group now or at the end of the block, and call `after` then."""
+        if self._parts and lr != self._lr:
+            self.take()
+        self._lr = lr
+        self._parts += group.parts(grads)
+        self._after.append(after)
+        if not self._open:
+            self.take()
+
+    def take(self) -> None:
+        """Take the steps that are due: before their slots are given to others, or read."""
+        parts, after = self._parts, self._after
+        self._parts, self._after = [], []
+        if parts:
+            self.optimizer.step(parts, self._lr)
+        for call in after:
+            call()
