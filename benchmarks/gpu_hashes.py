@@ -33,10 +33,12 @@ def commit() -> str:
 
 
 def one(recipe: Recipe, engine: str, workers: int, device: str, steps: int) -> dict[str, Any]:
+    transport = "nccl" if device == "cuda" else "auto"  # a GPU each, or times would mean nothing
+    placement = Placement(workers=workers, device=device, transport=transport)
     begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
         request = Request(
-            recipe=recipe, engine=engine, placement=Placement(workers=workers, device=device),  # type: ignore[arg-type]
+            recipe=recipe, engine=engine, placement=placement,  # type: ignore[arg-type]
             out=Path(folder) / "run", steps=steps, save=False,
         )  # fmt: skip
         result = train(request)

@@ -66,7 +66,8 @@ WARM_S = 8.0
 def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespace) -> dict[str, Any]:
     sync, placed = RULES[rule]
     made = replace(recipe, sync=sync, micro_batches=m)
-    placement = Placement(workers=workers, device=given.device, **(placed if workers > 1 else {}))
+    own = {"transport": "nccl"} if given.device == "cuda" else {}  # a GPU each, or times would mean nothing
+    placement = Placement(workers=workers, device=given.device, **own, **(placed if workers > 1 else {}))
     if given.waits:
         given.scratch.write_text(json.dumps(waits_of(Path(given.waits), m)))
         placement = replace(placement, waits=str(given.scratch))

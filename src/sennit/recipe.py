@@ -230,11 +230,14 @@ class Placement:
     """Everything that may not change the result."""
 
     workers: int = 1
-    """Number of worker processes, one per device."""
+    """Number of worker processes."""
     replicas: int = 1
     """Workers of each stage, which take different micro-batches; `workers` is a multiple of it."""
     device: str = "cpu"
     """`cpu`, `cuda`, or `virtual`: workers wait where they would compute."""
+    transport: str = "auto"
+    """Between workers on GPUs: `nccl`, one worker on each; `host`, through its memory, so that workers may share a GPU;
+    or `auto`: nccl if there are enough GPUs."""
     waits: str | None = None
     """A file of seconds per block for virtual devices; default is a quick profile."""
     plan: str | None = None
@@ -273,6 +276,13 @@ class Placement:
         depth_of(self.workers, self.replicas)
         if self.device not in ("cpu", "cuda", "virtual"):
             raise RecipeError(f"--device must be cpu, cuda or virtual, got {self.device!r}")
+        if self.transport not in ("auto", "nccl", "host"):
+            raise RecipeError(f"--transport must be auto, nccl or host, got {self.transport!r}")
+        if self.transport != "auto" and self.device != "cuda":
+            raise RecipeError(
+                f"--transport {self.transport} says how tensors travel between GPUs, got --device {self.device}; use "
+                "--device cuda, or leave it out"
+            )
         if self.waits is not None and self.device != "virtual":
             raise RecipeError(f"--waits {self.waits} belongs to --device virtual, got {self.device!r}")
         if self.executor not in ("eager", "graphs"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.host_gpu import stand_in
 
 from sennit.runtime.plain import PlainEngine
 
@@ -39,6 +40,27 @@ def test_a_run_says_what_it_could_have_taken(call: Callable, workplace: Path) ->
     assert call("report", "o", "--json").json["prospect"] == kept
     assert f"no order goes below {kept['bubble_at_bound']:.2f}" in " ".join(call("report", "o").out.split())
     assert call("train", "r.toml", "--steps", "6", "--json").json["prospect"] is None
+
+
+def test_workers_that_share_a_gpu_are_told_and_no_times_derived(
+    call: Callable, workplace: Path, trained_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = json.loads((trained_once / "result.json").read_text())
+    words, said = ("train", "r.toml", "--device", "cuda", "--workers", "3"), "3 workers share 2 GPUs, so times"
+    with monkeypatch.context() as patched:
+        stand_in(patched, 2)
+        done = call(*words, "--out", "o")
+        own = call(*words[:-1], "2", "--transport", "host", "--json")
+        refused = call(*words, "--transport", "nccl", "--out", "no")
+    assert done.exit == 0 and f"  {said} and bubbles say nothing about 3 GPUs" in done.out.splitlines()
+    assert "simulated" not in done.out
+    kept = json.loads((workplace / "o" / "result.json").read_text())
+    assert [kept[key] for key in HASHES] == [wanted[key] for key in HASHES] and kept["gpus"] == 2
+    assert own.json["gpus"] == 2 and own.json["prospect"]["subnets"] == 40
+    assert json.loads((workplace / own.json["out"] / "run.json").read_text())["placement"]["transport"] == "host"
+    assert refused.exit == 2 and "--transport nccl needs a GPU for each worker" in refused.err
+    assert not (workplace / "no").exists()
+    assert said in " ".join(call("report", "o").out.split()) and call("report", "o", "--json").json["gpus"] == 2
 
 
 def test_virtual_devices_train_nothing_and_nothing_trained_is_told(call: Callable, workplace: Path) -> None:
@@ -81,6 +103,8 @@ def test_a_recipe_by_its_name(call: Callable, workplace: Path) -> None:
         (("r.toml", "--probe", "p.py"), "--replay RUN"),
         (("r.toml", "--engine", "plain", "--workers", "2"), "--workers 2"),
         (("r.toml", "--engine", "plain", "--loaders", "1"), "--loaders 1 belongs to --engine pipeline"),
+        (("r.toml", "--engine", "plain", "--transport", "host"), "--transport host belongs to --engine pipeline"),
+        (("r.toml", "--transport", "host"), "--transport host says how tensors travel between GPUs, got --device cpu"),
         (("r.toml", "--offload"), "--engine plain"),
         (("r.toml", "--steps", "0"), "--steps must be at least 1"),
         (("r.toml", "--workers", "7"), "the space has only 6 blocks to place; use at most 6 workers"),

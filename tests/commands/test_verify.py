@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.runs import recipe
+
+from sennit.commands.verify import _request  # pyright: ignore[reportPrivateUsage]
+from sennit.recipe import Placement
+from sennit.runtime.transport import transport_of
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +78,16 @@ def test_nondeterministic_recipe(call: Callable, workplace: Path) -> None:
     assert call("train", "r.toml", "--steps", "4", "--out", "o").exit == 0
     done = call("verify", "o", "--workers", "2")
     assert "not comparable" in done.out and "allow_nondeterministic" in done.out
+
+
+@pytest.mark.parametrize("sync", ["csp", "bulk-per-worker"])
+def test_any_number_of_workers_may_share_the_gpus_of_this_machine(sync: str) -> None:
+    """A run that was recorded with a GPU for each worker is verified where there is one."""
+    made, recorded = recipe(sync=sync), Placement(workers=4, device="cuda", transport="nccl", schedule="csp")
+    for workers in (1, 2, 4):
+        placement = _request(made, workers, recorded, 4, Path("nowhere")).placement
+        assert (placement.workers, placement.device, placement.transport) == (workers, "cuda", "auto")
+        assert transport_of(placement, 1) == ("nccl" if workers == 1 else "host")
 
 
 def trained(call: Callable, sync: str, *words: str, more: str = "") -> None:

@@ -154,7 +154,8 @@ def _gpus() -> Check:
     names = in_child(look)  # a process that has started CUDA cannot fork workers
     if not names:
         return Check("GPUs", "note", "none, or torch is built without them", "--device cpu works everywhere")
-    return Check("GPUs", "ok", ", ".join(names), f"up to --device cuda --workers {len(names)}")
+    advice = f"up to --device cuda --workers {len(names)} with a GPU each; more share them, for the same bits"
+    return Check("GPUs", "ok", ", ".join(names), advice)
 
 
 def _threads() -> Check:

@@ -71,6 +71,7 @@ class ResultFile:
     subnets_per_s: float | None = None
     bubble: float | None = None
     seconds: float | None = None
+    gpus: Count | None = None
     prospect: _Prospect | None = None
 
 

@@ -134,6 +134,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         "engine": run["engine"],
         "workers": placement["workers"],
         "device": placement["device"],
+        "gpus": result.get("gpus"),
         **{key: result.get(key) for key in ("subnets_per_s", "bubble", "prospect", "seconds", *HASHES)},
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
@@ -183,12 +184,15 @@ def _searches(path: Path) -> list[dict[str, Any]]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """For people; an empty text leaves a row out."""
+    from sennit.runtime.transport import shared_gpus
+
     workers = f"{facts['workers']} worker{'s' if facts['workers'] > 1 else ''}"
     placement = "plain loop" if facts["engine"] == "plain" else workers
     rows = [
         ("recipe", facts["recipe"]),
         ("state", f"{facts['state']}: {facts['steps']} of {facts['of']} subnets"),
         ("placement", f"{placement} on {facts['device']}"),
+        ("shared", shared_gpus(facts["workers"], facts["gpus"] or 0)),
     ]
     if facts["seconds"] is not None:
         rate = "" if facts["subnets_per_s"] is None else f", {facts['subnets_per_s']:.3g} subnets/s"

@@ -42,7 +42,10 @@ class Train:
     replicas: Annotated[int, arg(metavar="R")] = 1
     """Of these, how many share a stage and take different micro-batches of it; N is a multiple of R."""
     device: Literal["cpu", "cuda", "virtual"] = "cpu"
-    """Where workers compute; with cuda each has a GPU of its own, with virtual they wait instead."""
+    """Where workers compute; with virtual they wait instead."""
+    transport: Literal["auto", "nccl", "host"] = "auto"
+    """With --device cuda. nccl: each worker has a GPU; host: tensors pass through the host, so workers may share a GPU;
+    auto: nccl if there are enough GPUs."""
     waits: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: measured)")] = None
     """With --device virtual: a file of seconds per block."""
     engine: Literal["pipeline", "plain"] = "pipeline"
@@ -150,6 +153,7 @@ class Train:
 
         if self.engine == "plain":
             for name, value, unused in (
+                ("transport", self.transport, "auto"),
                 ("plan", self.plan, None),
                 ("in-flight", self.in_flight, 0),
                 ("replicas", self.replicas, 1),
@@ -175,6 +179,7 @@ class Train:
             workers=self.workers,
             replicas=self.replicas,
             device=self.device,
+            transport=self.transport,
             waits=None if self.waits is None else str(self.waits),
             plan=plan,
             in_flight=self.in_flight,
@@ -225,30 +230,38 @@ def recipe_file(given: Path) -> Path:
 
 
 def look_back(request: Request, folder: Path) -> Prospect | None:
-    """What the run could have taken, kept with its result."""
+    """What the run could have taken, kept with its result. Tasks of workers that share a GPU tell nothing of that."""
     from sennit.runtime.prospect import prospect
     from sennit.runtime.runfolder import RunFolder
+    from sennit.runtime.transport import shared_gpus
     from sennit.trace.events import read_call
     from sennit.trace.perfetto import MOST_SPANS
 
     if request.engine == "plain" or request.placement.workers < 2:
         return None
     held = RunFolder.open(folder)
+    kept = held.read_result()
+    if kept is not None and shared_gpus(kept["workers"], kept.get("gpus", 0)):
+        return None
     found = prospect(request.recipe, request.placement, read_call(held.spans, MOST_SPANS).spans)
-    if found is not None and (kept := held.read_result()) is not None:
+    if found is not None and kept is not None:
         held.write_json("result.json", {**kept, "prospect": asdict(found)})
     return found
 
 
 def told(result: dict[str, Any]) -> list[str]:
     """A result for people."""
+    from sennit.runtime.transport import shared_gpus
+
     rate = f" ({result['subnets_per_s']:.3g} subnets/s)" if result["subnets_per_s"] else ""
     bubble = f", bubble {result['bubble']:.2f}" if result["bubble"] is not None else ""
     loss = f", last loss {figure(result['last_loss'])}" if result["last_loss"] is not None else ""
     placement = "plain loop" if result["engine"] == "plain" else f"{result['workers']} worker(s)"
     ran = result["subnets_per_s"] is not None
+    shared = shared_gpus(result["workers"], result.get("gpus", 0))
     took = f"in {result['seconds']:.1f} s{rate}, {placement}{bubble}" if ran else "were there already, none was left"
     lines = [f"{result['out']}: {result['steps']} subnets {took}{loss}"]
+    lines += [f"  {shared}"] if shared and ran else []
     if result["weights_sha256"] is None:
         return [*lines, "  nothing is trained on virtual devices"]
     lines += [f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")]

@@ -148,7 +148,7 @@ def _quick(recipe: Recipe) -> Recipe:
 
 def _request(recipe: Recipe, workers: int, recorded: Placement, steps: int, folder: Path) -> Request:
     """A run as plain loop (no workers) or as pipeline. Where the schedule is part of the result, it is the recorded
-    one, with all that belongs to it; cuts are for as many workers as were recorded."""
+    one, with all that belongs to it; cuts are for as many workers as were recorded. Workers may share GPUs."""
     from dataclasses import replace
 
     from sennit.recipe import Placement
@@ -158,7 +158,7 @@ def _request(recipe: Recipe, workers: int, recorded: Placement, steps: int, fold
     if workers and recipe.sync_rule.per_placement:
         plan = recorded.plan if workers == recorded.workers else None
         replicas = 1 if workers % recorded.replicas else recorded.replicas
-        placement = replace(recorded, workers=workers, replicas=replicas, plan=plan, loaders=0)
+        placement = replace(recorded, workers=workers, replicas=replicas, plan=plan, loaders=0, transport="auto")
     return Request(
         recipe=recipe,
         placement=placement,

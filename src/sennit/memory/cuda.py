@@ -8,6 +8,7 @@ host's version word is written by the CPU after the bytes have arrived.
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -217,16 +218,22 @@ class CudaStore(Unlimited):
 
     def _write_state(self, group: str) -> None:
         for key, tensor in self.state[group][1].items():
-            if tensor.device.type == "cuda":
-                self.host.state_views[group][key].copy_(tensor, non_blocking=self.pinned)
+            home = self.host.state_views[group][key]
+            if tensor is not home:  # counters and flags are where they belong
+                home.copy_(tensor, non_blocking=self.pinned)
 
     def _write_back(self, slot: Slot) -> None:
         slot.region.bytes(self.host.memory)[BOUNDARY:].copy_(slot.flat[BOUNDARY:], non_blocking=self.pinned)
 
 
 def _pin(host: HostStore) -> bool:
-    """Register the shared memory with CUDA, so that copies run at full speed. False if the system refuses."""
+    """Register the shared memory with CUDA, so that copies run at full speed; each process for itself. False if the
+    system refuses."""
     pointer = torch.frombuffer(host.memory, dtype=torch.uint8).data_ptr()
     runtime = torch.cuda.cudart()
     assert runtime is not None
-    return int(runtime.cudaHostRegister(pointer, len(host.memory), 0)) == 0
+    if int(runtime.cudaHostRegister(pointer, len(host.memory), 0)) == 0:
+        return True
+    with contextlib.suppress(RuntimeError):  # the refusal is kept until the next launch, which would be taken to fail
+        torch.ones(1, device="cuda")
+    return False

@@ -5,6 +5,9 @@
     copy tensor in ── header (place) ──────▶  copy tensor out
     arena.give(place) ◀──── ack (ticket) ───
 
+Tensors may be on a device. A header goes out when the copies into the arena are done, an ack when those out of it are.
+Arenas are not registered with CUDA: that would take all pages of each of them, used or not.
+
 A message that finds the arena full waits in the sender until places come back; meanwhile the sender goes on
 receiving, so nobody waits for ever. A message larger than the whole arena travels inside its header.
 """
@@ -21,6 +24,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from sennit.memory.device import Device, HostDevice
 from sennit.memory.layout import BOUNDARY
 from sennit.runtime.control import Line
 
@@ -122,10 +126,13 @@ class SharedMemoryChannel:
         rank: this worker.
         lines: control line to each other worker.
         arenas: the arena of every worker; all are shared.
+        device: where this worker's tensors are, and where those of others arrive; None for the host. Workers may share
+            one.
     """
 
-    def __init__(self, rank: int, lines: Mapping[int, Line], arenas: list[Arena]) -> None:
+    def __init__(self, rank: int, lines: Mapping[int, Line], arenas: list[Arena], device: Device | None = None) -> None:
         self.rank, self.lines, self.arenas = rank, lines, arenas
+        self.device: Device = HostDevice() if device is None else device
         self.ticket = 0
         self.sent: dict[int, list[tuple[int, int]]] = {}
         self.waiting: deque[_Waiting] = deque()
@@ -136,28 +143,49 @@ class SharedMemoryChannel:
 
     def _try(self, worker: int, message: Message, tensors: list[Tensor | None]) -> bool:
         arena = self.arenas[self.rank]
-        total = sum(-(-t.nbytes // BOUNDARY) * BOUNDARY + BOUNDARY for t in tensors if t is not None)
-        if total > arena.size // 2:
-            self.lines[worker].send(("inline", message, [None if t is None else t.clone() for t in tensors]))
+        given = [tensor for tensor in tensors if tensor is not None]
+        if sum(-(-t.nbytes // BOUNDARY) * BOUNDARY + BOUNDARY for t in given) > arena.size // 2:
+            held = [None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in tensors]
+            self._bring_out([into for into in held if into is not None], given)
+            self.lines[worker].send(("inline", message, held))
             return True
         places: list[tuple[int, int]] = []
-        described: list[Any] = []
-        for tensor in tensors:
-            if tensor is None:
-                described.append(None)
-                continue
+        for tensor in given:
             offset = arena.take(tensor.nbytes)
             if offset is None:
                 for place in places:
                     arena.give(*place)
                 return False
             places.append((offset, tensor.nbytes))
-            arena.view(offset, tuple(tensor.shape), tensor.dtype).copy_(tensor)
-            described.append((offset, tuple(tensor.shape), tensor.dtype))
+        specs = [(offset, tuple(t.shape), t.dtype) for (offset, _), t in zip(places, given, strict=True)]
+        self._bring_out([arena.view(*spec) for spec in specs], given)
+        left = iter(specs)
+        described = [None if tensor is None else next(left) for tensor in tensors]
         self.ticket += 1
         self.sent[self.ticket] = places
         self.lines[worker].send(("data", message, self.ticket, described))
         return True
+
+    def _bring_out(self, into: list[Tensor], tensors: list[Tensor]) -> None:
+        """Copy tensors into memory of the host, and wait until they are there."""
+        computed = self.device.mark()
+        copies = [self.device.write(held, t, [computed]) for held, t in zip(into, tensors, strict=True)]
+        for copy in copies:
+            self.device.finish(copy)
+
+    def _bring_in(self, held: list[Tensor | None]) -> list[Tensor | None]:
+        """Copies of memory of the host on the device. Waits until that memory is no longer needed."""
+        where = self.device.torch_device
+        made = [None if t is None else torch.empty(t.shape, dtype=t.dtype, device=where) for t in held]
+        given_up = self.device.mark()  # what is computed until here may still use the memory that `made` got
+        copies = [
+            self.device.fetch(into, t, [given_up])
+            for into, t in zip(made, held, strict=True)
+            if into is not None and t is not None
+        ]
+        for copy in copies:
+            self.device.finish(copy)
+        return made
 
     def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]:
         for worker, line in self.lines.items():
@@ -166,11 +194,11 @@ class SharedMemoryChannel:
                     for place in self.sent.pop(rest[0]):
                         self.arenas[self.rank].give(*place)
                 elif kind == "inline":
-                    yield rest[0], rest[1]
+                    yield rest[0], self._bring_in(rest[1])
                 else:
                     message, ticket, described = rest
                     arena = self.arenas[worker]
-                    tensors = [None if d is None else arena.view(*d).clone() for d in described]
+                    tensors = self._bring_in([None if d is None else arena.view(*d) for d in described])
                     line.send(("ack", ticket))
                     yield message, tensors
         while self.waiting and self._try(*_fields(self.waiting[0])):

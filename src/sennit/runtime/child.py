@@ -66,7 +66,7 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
 
             log = AccessLog(logs, rank)
             rendezvous = logs.with_name(f".rendezvous.{os.getppid()}")
-            worker = gpu_worker(rank, share, lines, launcher, log, rendezvous)
+            worker = gpu_worker(rank, share, lines, arenas, launcher, log, rendezvous)
         else:
             channel: Channel
             if share.hosts is None:

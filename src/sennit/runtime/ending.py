@@ -11,6 +11,7 @@ from sennit.data.loader import loader_death
 from sennit.errors import RunError, UserError
 from sennit.runtime.control import PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.transport import shared_gpus
 from sennit.runtime.worker import Worker
 
 FULL = (
@@ -43,7 +44,10 @@ def explain(worker: Worker, error: BaseException) -> UserError | RunError | None
     if (died := loader_death(error)) is not None:
         return died
     if isinstance(error, torch.OutOfMemoryError):
-        return RunError(FULL.format(rank=worker.rank, where=worker.tasks.where, why=str(error).splitlines()[0][:300]))
+        told = FULL.format(rank=worker.rank, where=worker.tasks.where, why=str(error).splitlines()[0][:300])
+        if shared_gpus(worker.share.placement.workers, worker.share.gpus):
+            told += ". Workers share a GPU here, and fewer --workers leave more for each"
+        return RunError(told)
     if names_nondeterminism(error):
         return UserError(
             f"step {worker.tasks.where!r} uses an operator without a deterministic kernel: "

@@ -61,9 +61,19 @@ def fingerprint(device: str = "cpu") -> dict[str, Any]:
 
 
 def different(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
-    """Where two fingerprints differ, as `key: this against that`; empty if bits are comparable."""
+    """Where two fingerprints differ, as `key: this against that`; empty if bits are comparable. How many GPUs there are
+    of each model does not count: that is placement."""
     keys = sorted({*one, *two})
-    return [f"{key}: {one.get(key)!r} against {two.get(key)!r}" for key in keys if one.get(key) != two.get(key)]
+    return [
+        f"{key}: {one.get(key)!r} against {two.get(key)!r}"
+        for key in keys
+        if _told(key, one.get(key)) != _told(key, two.get(key))
+    ]
+
+
+def _told(key: str, value: Any) -> Any:
+    """What of a value bits depend on."""
+    return sorted(set(value)) if key == "gpus" and value else value
 
 
 @lru_cache(maxsize=1)

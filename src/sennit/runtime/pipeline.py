@@ -22,6 +22,7 @@ from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
 from sennit.runtime.scheduling import in_flight_of, name_of_policy
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
+from sennit.runtime.transport import gpu_count
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
 from sennit.supernet.sync import delayed_words
@@ -85,6 +86,7 @@ class Pipeline:
             bells=Bells(placement.workers, (g.name for g in built.groups.all)),
             costs=waits or known_costs(built), waits=waits, bulk=bulk, probing=probing,
             frozen=frozen, wandering=wandering(built, self.plans), hosts=hosts,
+            gpus=gpu_count() if placement.device == "cuda" else 0,
         )  # fmt: skip
         if meeting is None:
             self.crew = Crew(share, logs, feed, on_result, inherited=inherited or [])

@@ -212,6 +212,7 @@ class Share:
         hosts: which worker is on which host; None for one host.
         elsewhere: what a worker tells other hosts; each worker has its own.
         probing: tell the launcher the norm of every group's gradient, before clipping.
+        gpus: of this host, if workers compute there; they share them if there are fewer than workers.
     """
 
     built: Built
@@ -231,6 +232,7 @@ class Share:
     waits: Costs | None = None
     bulk: int = 1
     probing: bool = False
+    gpus: int = 0
     hosts: Hosts | None = None
     elsewhere: Elsewhere = field(default_factory=Nowhere)
     frozen: frozenset[str] = frozenset()

@@ -323,6 +323,8 @@ class _Run:
             "last_loss": self.losses[-1] if self.losses and not self.virtual else None,
             "comparable": self.comparable,
         }  # fmt: skip
+        if self.request.placement.device == "cuda":
+            result["gpus"] = min(engine.workers, len(self.fingerprint["gpus"]))
         result.update(engine.figures())
         if self.evaluation:
             result["evaluation"] = {k: self.evaluation[k] for k in ("mean", "best") if k in self.evaluation}

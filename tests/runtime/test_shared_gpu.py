@@ -1,0 +1,157 @@
+"""Several workers on one GPU give the bits of the plain loop there. `test_transport.py` has what needs no GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sennit.cli import main
+from sennit.errors import UserError
+from sennit.memory import cuda
+from sennit.runtime.forked import in_child
+from tests.executor.test_graphs import counted
+from tests.memory.test_store import filled, store
+from tests.runtime.runs import HERE, hashes, recipe, run
+from tests.runtime.test_budget import share_of
+from tests.runtime.test_chimera import TIED
+from tests.runtime.test_engines import violations
+from tests.runtime.test_per_subnet import profile_of
+from tests.runtime.test_replicas import NORMLESS
+from tests.runtime.test_sync_rules import CHAIN
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+
+EAGER: list[dict[str, Any]] = [{"workers": 2}, {"workers": 4}, {"workers": 2, "transport": "host"}]
+IN_PIECES = {"chunks": 2, "split": True, "release": "layer"}
+GRAPHS = {"workers": 4, "executor": "graphs"}
+PROFILE, HALF_MORE = "by a profile", -1.5
+"""Stand for a file, and for so many times the least budget; they are made when the case is run."""
+
+CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "everything": ({"steps": 8, "micro_batches": 4}, [*EAGER, GRAPHS, {"workers": 2, "plan": PROFILE}]),
+    "replicas": (
+        {**NORMLESS, "micro_batches": 4},
+        [{"workers": 4, "replicas": 2, **IN_PIECES}, {"workers": 2, "replicas": 2}],
+    ),
+    "bulk": (
+        {**TIED, "sync": "bulk:4", "micro_batches": 2},
+        [{"workers": 2, "schedule": "gpipe"}, {"workers": 4, "schedule": "chimera"}],
+    ),
+    "budget": (
+        {**CHAIN, "steps": 12, "shared": "delayed:3"},
+        [{"workers": 2, "budget": HALF_MORE, "ahead": 2}, {**GRAPHS, "budget": HALF_MORE, **IN_PIECES, "chunks": 1}],
+    ),
+}
+
+
+def apart(function: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """In a process that has not started CUDA, which workers ask for."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+@needs_gpu
+@pytest.mark.parametrize("case", CASES)
+def test_workers_of_one_gpu_give_the_bits_of_the_plain_loop(case: str, tmp_path: Path) -> None:
+    assert apart(differing, case, tmp_path, torch.cuda.device_count()) == []
+
+
+def differing(case: str, folder: Path, gpus: int, plain_on: str = "cuda") -> list[str]:
+    """What of a case is not as it should be."""
+    changes, placed = CASES[case]
+    made = recipe(**changes)
+    plain = in_child(lambda: hashes(run(made, folder / "plain", engine="plain", device=plain_on)))
+    found: list[str] = []
+    for i, placement in enumerate(placed):
+        if placement.get("transport") == "host" and gpus == 1:
+            continue  # it is what one GPU has anyway
+        given = dict(placement)
+        if given.get("plan") == PROFILE:
+            given["plan"] = in_child(lambda: str(profile_of(changes, folder)))
+        if given.get("budget") == HALF_MORE:
+            given["budget"] = 1.5 * share_of(made)[0]
+        result = run(made, folder / f"{i}", device="cuda", **given)
+        found += [f"{placement}: other bits"] * (hashes(result) != plain)
+        found += [f"{placement}: {broken}" for broken in violations(folder / f"{i}")]
+        found += [f"{placement}: says {result['gpus']} GPUs"] * (result["gpus"] != min(gpus, placement["workers"]))
+        if placement.get("executor") == "graphs":
+            counts = counted(folder / f"{i}")
+            found += [f"{placement}: nothing was replayed, {counts}"] * (not counts["replayed steps"])
+        if "budget" in placement:
+            found += [f"{placement}: nothing was fetched"] * (not result["slots"]["fetches"])
+    return found
+
+
+RECIPE = """
+space = "chain.py:Chain"
+data = "chain.py:Data"
+batch_size = 12
+micro_batches = 2
+steps = 6
+lr = 0.1
+optimizer = {name = "adam"}
+"""
+
+
+@needs_gpu
+def test_train_and_verify(tmp_path: Path) -> None:
+    assert apart(verified, tmp_path, "cuda") == []
+
+
+def verified(folder: Path, device: str) -> list[str]:
+    """What `sennit verify` finds of a run on four workers."""
+    shutil.copy(HERE / "chain.py", folder)
+    (folder / "r.toml").write_text(RECIPE)
+    words = ["train", str(folder / "r.toml"), "--device", device, "--workers", "4", "--out", str(folder / "run")]
+    if main(words):
+        return ["it did not train"]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = main(["verify", str(folder / "run"), "--workers", "2", "--json"])
+    rows = json.loads(said.getvalue())["runs"]
+    good = code == 0 and [row["name"] for row in rows] == ["recorded", "plain", "2 workers"]
+    return [] if good else [said.getvalue()]
+
+
+@needs_gpu
+def test_nccl_is_refused_with_too_few_gpus(tmp_path: Path) -> None:
+    assert apart(allowed, tmp_path, torch.cuda.device_count()) == []
+
+
+def allowed(folder: Path, gpus: int) -> list[str]:
+    """What should have been refused."""
+    try:
+        run(recipe(steps=4), folder / "run", workers=gpus + 1, device="cuda", transport="nccl")
+    except UserError as error:
+        wanted = f"got --workers {gpus + 1} and {gpus} GPU"
+        return [str(error)] * (wanted not in str(error)) + ["a folder"] * (folder / "run").exists()
+    return ["a run"]
+
+
+@needs_gpu
+def test_memory_that_is_not_registered_leaves_no_error_behind(tmp_path: Path) -> None:
+    assert apart(left_behind) == []
+
+
+def left_behind() -> list[str]:
+    """What is wrong once CUDA has refused to register memory: here because it is registered already."""
+    torch.cuda.set_device(0)
+    host = filled(store())
+    registered = [cuda._pin(host), cuda._pin(host)]  # pyright: ignore[reportPrivateUsage]
+    if registered != [True, False]:
+        return [f"registered: {registered}"]
+    (total,) = torch.ones(3, device="cuda").sum(dim=0, keepdim=True).tolist()
+    slot = torch.zeros(len(host.memory), dtype=torch.uint8, device="cuda")
+    slot.copy_(torch.frombuffer(host.memory, dtype=torch.uint8))
+    same = torch.equal(slot.cpu(), torch.frombuffer(host.memory, dtype=torch.uint8))
+    return ["a sum is wrong"] * (total != 3.0) + ["a copy is wrong"] * (not same)
