@@ -5,29 +5,20 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import multiprocessing
-import random
 import shutil
 import sys
 import time
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # for tests.runtime.gates
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for acceptance.engine, tests.runtime.gates
 
-from sennit.profile.quick import block_order
-from sennit.recipe import CheckpointRule, EvaluateRule, Placement, Recipe, read_recipe
-from sennit.runtime.request import Request
-from sennit.runtime.share import REAL_PARTS, Parts
-from sennit.runtime.train import train
-from sennit.supernet.lr import LrSchedule
-from sennit.trace.access import read_accesses
-from sennit.trace.check import check
-from sennit.trace.rules import Rules
+from acceptance.engine.compared import cuts_file, in_parallel, run, shortened, told, verdict
+from acceptance.engine.pairs import Pairwise, Row
 
-HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
+from sennit.recipe import Recipe, read_recipe
+from sennit.runtime.share import Parts
+
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4},
     "adam": {"name": "adam"},
@@ -48,20 +39,13 @@ BATCH = {"digits": 16, "mnist5k": 12, "nlp.c3-small": 96, "cv.c3-small": 6}
 COST = {"digits": 1.0, "mnist5k": 1.0, "nlp.c3-small": 3.0, "cv.c3-small": 3.0}
 """Rough, to start long runs first."""
 
-Row = tuple[Any, ...]
-
 
 # -- which runs
 
 
-def pairs_of(row: Row) -> set[tuple[int, int, Any, Any]]:
-    """Pairs that a run covers. One worker has nothing to cut, so there the plan meets only that."""
-    alone, plan = row[NAMES.index("workers")] == 1, NAMES.index("plan")
-    return {
-        (i, j, row[i], row[j])
-        for i, j in itertools.combinations(range(len(row)), 2)
-        if not alone or plan not in (i, j) or NAMES.index("workers") in (i, j)
-    }
+def void(row: dict[str, Any]) -> dict[str, str]:
+    """One worker has nothing to cut, so there the plan meets only that."""
+    return {"plan": "workers"} if row["workers"] == 1 else {}
 
 
 def differs(row: Row) -> bool:
@@ -69,41 +53,7 @@ def differs(row: Row) -> bool:
     return row[NAMES.index("workers")] > 1 or row[NAMES.index("plan")] == "balanced"
 
 
-def all_pairs() -> set[tuple[int, int, Any, Any]]:
-    values = list(FACTORS.values())
-    return {
-        (i, j, a, b) for i, j in itertools.combinations(range(len(values)), 2) for a in values[i] for b in values[j]
-    }
-
-
-def covering() -> list[Row]:
-    """The smallest of some greedy pairwise covering sets; the same on every machine."""
-    return min((_greedy(seed) for seed in range(20)), key=len)
-
-
-def _greedy(seed: int) -> list[Row]:
-    draw, left, rows = random.Random(seed), sorted(all_pairs(), key=str), []
-    missing = set(left)
-    while missing:
-        best: tuple[int, Row] = (-1, ())
-        for _ in range(30):
-            i, j, a, b = draw.choice(sorted(missing, key=str))
-            row: dict[int, Any] = {i: a, j: b}
-            rest = [k for k in range(len(NAMES)) if k not in row]
-            draw.shuffle(rest)
-            for k in rest:
-                values = list(FACTORS[NAMES[k]])
-                draw.shuffle(values)
-                row[k] = max(values, key=lambda v: sum(_pair(k, v, o, w) in missing for o, w in row.items()))
-            whole = tuple(row[k] for k in range(len(NAMES)))
-            best = max(best, (len(pairs_of(whole) & missing), whole), key=lambda held: held[0])
-        rows.append(best[1])
-        missing -= pairs_of(best[1])
-    return rows
-
-
-def _pair(k: int, v: Any, o: int, w: Any) -> tuple[int, int, Any, Any]:
-    return (k, o, v, w) if k < o else (o, k, w, v)
+PAIRWISE = Pairwise(FACTORS, void)
 
 
 # -- one recipe
@@ -113,37 +63,10 @@ def recipe_of(row: dict[str, Any], steps: int) -> Recipe:
     name, m = row["workload"], row["micro_batches"]
     made = read_recipe(f"recipes/{name}.toml")
     data = {**made.data_args, "rows_multiple": m} if "rows_multiple" in made.data_args else made.data_args
-    base = 0.01 if row["optimizer"] == "sgd" else 0.001
-    return replace(
-        made, batch_size=BATCH[name], micro_batches=m, data_args=data, steps=steps, shared=row["shared"],
-        optimizer=OPTIMIZERS[row["optimizer"]], clip=row["clip"], evaluate=EvaluateRule(),
-        lr=LrSchedule(name="cosine", base=base, warmup=10, final=0.0),
-        checkpoint=CheckpointRule(every=10**9, keep=1),
+    return shortened(
+        made, steps, batch_size=BATCH[name], micro_batches=m, data_args=data, shared=row["shared"],
+        optimizer=OPTIMIZERS[row["optimizer"]], clip=row["clip"],
     )  # fmt: skip
-
-
-def cuts_file(recipe: Recipe, workers: int, path: Path) -> str:
-    """Unequal cuts, others for every subnet."""
-    blocks = block_order(recipe.built)
-    draw = random.Random(workers)
-    cuts = [sorted(draw.sample(range(1, len(blocks)), workers - 1)) for _ in range(11)]
-    path.write_text(json.dumps({"format": "sennit.cuts/1", "cuts": cuts}))
-    return str(path)
-
-
-def run(recipe: Recipe, out: Path, engine: Any, parts: Parts = REAL_PARTS, **placement: Any) -> dict[str, Any]:
-    """Hashes, violations and seconds; nothing is left of the run folder."""
-    begin = time.time()
-    held = train(
-        Request(recipe=recipe, placement=Placement(**placement), engine=engine, out=out, save=False, parts=parts)
-    )
-    built = recipe.built
-    rules = Rules(
-        recipe.micro_batches, recipe.shared, frozenset(built.always[0]) | frozenset(built.always[1]), end=recipe.steps
-    )
-    found = check(read_accesses(out / "access.jsonl"), rules)
-    shutil.rmtree(out)
-    return {**{k: held[k] for k in HASHES}, "violations": len(found), "seconds": time.time() - begin}
 
 
 def together(rows: list[dict[str, Any]], steps: int, out: Path, log: Path) -> None:
@@ -158,51 +81,22 @@ def together(rows: list[dict[str, Any]], steps: int, out: Path, log: Path) -> No
             workers = row["workers"]
             plan = cuts_file(recipe, workers, out / "cuts.json") if row["plan"] == "cuts" else None
             piped = run(recipe, out / "pipeline", "pipeline", workers=workers, plan=plan)
-            line |= {
-                "equal": all(plain[k] == piped[k] for k in HASHES),
-                "different": [k for k in HASHES if plain[k] != piped[k]],
-                "violations": plain["violations"] + piped["violations"],
-                "weights_sha256": piped["weights_sha256"],
-                "plain_s": round(plain["seconds"], 1), "pipeline_s": round(piped["seconds"], 1),
-            }  # fmt: skip
+            line |= verdict(plain, piped)
         except Exception as error:  # shown, counted, and the other runs go on
             line["error"] = f"{type(error).__name__}: {error}"
-            shutil.rmtree(out / "plain", ignore_errors=True)
-            shutil.rmtree(out / "pipeline", ignore_errors=True)
+        for left in ("plain", "pipeline"):
+            shutil.rmtree(out / left, ignore_errors=True)
         with log.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        print(told(line), flush=True)
+        print(told(words(row), line), flush=True)
     shutil.rmtree(out, ignore_errors=True)
 
 
-def told(line: dict[str, Any]) -> str:
-    words = " ".join(f"{line['row'][name]!s:>{_width(name)}}" for name in NAMES)
-    if "error" in line:
-        return f"{words}  FAILED: {line['error']}"
-    verdict = "equal" if line["equal"] else f"DIFFERENT {line['different']}"
-    verdict += f", {line['violations']} violations" if line["violations"] else ""
-    return f"{words}  {line['weights_sha256'][:12]} {line['plain_s']:6.1f} s {line['pipeline_s']:6.1f} s  {verdict}"
-
-
-def _width(name: str) -> int:
-    return max(len(str(value)) for value in FACTORS[name])
+def words(row: dict[str, Any]) -> str:
+    return " ".join(f"{row[name]!s:>{max(len(str(value)) for value in FACTORS[name])}}" for name in NAMES)
 
 
 # -- many
-
-
-def in_parallel(jobs: list[tuple[Any, ...]], at_once: int) -> None:
-    """Each job in a process of its own (engines fork, so they want the main thread of one)."""
-    context = multiprocessing.get_context("fork")
-    waiting, running = list(jobs), []
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            job = waiting.pop(0)
-            process = context.Process(target=job[0], args=job[1:])
-            process.start()
-            running.append(process)
-        time.sleep(0.1)
-        running = [process for process in running if process.is_alive()]
 
 
 def broken(steps: int, out: Path) -> None:
@@ -233,7 +127,7 @@ def main() -> int:
     given = parser.parse_args()
     begin = time.time()
     if given.full is None:
-        rows, steps, log = covering(), given.steps or 200, given.out / "runs.jsonl"
+        rows, steps, log = PAIRWISE.covering(), given.steps or 200, given.out / "runs.jsonl"
     else:
         rows = [row for row in itertools.product(*FACTORS.values()) if differs(row)]
         steps, log = given.steps or 12, given.full
@@ -258,7 +152,6 @@ def main() -> int:
     in_parallel(calls, given.jobs)
     in_parallel([(broken, min(max(steps, 60), 100), given.out)], 1)
     lines = done()
-    counts = Counter((i, value) for row in rows for i, value in enumerate(row))
     figures = {
         "mode": "covering" if given.full is None else "full",
         "wanted": len(rows),
@@ -266,8 +159,8 @@ def main() -> int:
         "equal": sum(bool(line.get("equal")) for line in lines),
         "violations": sum(line.get("violations", 0) for line in lines),
         "failed": len(rows) - sum("error" not in line for line in lines),
-        "pairs_missing": len(all_pairs() - set().union(*map(pairs_of, rows))),
-        "least": min(counts[i, value] for i, name in enumerate(NAMES) for value in FACTORS[name]),
+        "pairs_missing": len(PAIRWISE.missing(rows)),
+        "least": PAIRWISE.least(rows),
         "minutes": round((time.time() - begin) / 60, 2),
     }
     caught = given.out / "broken.json"

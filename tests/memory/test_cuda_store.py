@@ -14,7 +14,7 @@ GROUP, MEAN = "norm#buffers", "norm.running_mean"
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_pin", lambda host: False)
+    monkeypatch.setattr(cuda, "pin", lambda memory, device: "not here")
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None))
 
 

@@ -265,6 +265,10 @@ def told(result: dict[str, Any]) -> list[str]:
     if result["weights_sha256"] is None:
         return [*lines, "  nothing is trained on virtual devices"]
     lines += [f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")]
+    if result.get("pinned") is False:
+        lines.append(f"  not pinned: {result['pinning_refused']}; copies were slow")
+    if again := result.get("tasks_run_again"):
+        lines.append(f"  a device was full: {again} task(s) were run again")
     if not result["comparable"]:
         lines.append("  not comparable: the recipe says allow_nondeterministic = true")
     return lines

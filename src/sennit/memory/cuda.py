@@ -8,7 +8,6 @@ host's version word is written by the CPU after the bytes have arrived.
 
 from __future__ import annotations
 
-import contextlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from sennit.memory.due import Due
 from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY, Region
+from sennit.memory.pinning import pin
 from sennit.memory.store import MICRO, USE, VERSION, HostStore
 from sennit.memory.unlimited import Unlimited
 
@@ -44,7 +44,9 @@ class CudaStore(Unlimited):
 
     def __init__(self, host: HostStore, device: torch.device, wandering: frozenset[str]) -> None:
         self.host, self.device, self.wandering = host, device, wandering
-        self.pinned = _pin(host)
+        self.unpinned = pin(host.memory, device)
+        """Why the host's memory could not be pinned; empty if it is."""
+        self.pinned = not self.unpinned
         self.slots: dict[tuple[str, int], Slot] = {}
         self.state: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
         self.steps: dict[tuple[str, int], GroupStep] = {}
@@ -224,16 +226,3 @@ class CudaStore(Unlimited):
 
     def _write_back(self, slot: Slot) -> None:
         slot.region.bytes(self.host.memory)[BOUNDARY:].copy_(slot.flat[BOUNDARY:], non_blocking=self.pinned)
-
-
-def _pin(host: HostStore) -> bool:
-    """Register the shared memory with CUDA, so that copies run at full speed; each process for itself. False if the
-    system refuses."""
-    pointer = torch.frombuffer(host.memory, dtype=torch.uint8).data_ptr()
-    runtime = torch.cuda.cudart()
-    assert runtime is not None
-    if int(runtime.cudaHostRegister(pointer, len(host.memory), 0)) == 0:
-        return True
-    with contextlib.suppress(RuntimeError):  # the refusal is kept until the next launch, which would be taken to fail
-        torch.ones(1, device="cuda")
-    return False

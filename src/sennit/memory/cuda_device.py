@@ -6,8 +6,13 @@
 
 The host waits for none of this but in `finish`, and for the word in `word()`. Memory of slots is allocated on the
 computing stream and used on the others; it goes back to torch only when nothing is under way in it (`Pool` waits), so
-`record_stream` is not needed. The host's memory is registered with CUDA (`CudaStore`); were it not, copies would block,
-and be right.
+`record_stream` is not needed. The host's memory is registered with CUDA (`memory/pinning.py`).
+
+Where the system refuses that, the host waits for each copy before it goes on. The order of the streams is the same, and
+each event is recorded behind its copy, so nothing is seen earlier than it would be; what is lost is that copies run
+beside the host. No copy waits for another GPU: a stream waits here for what is computed on this one, and the computing
+stream does not wait for messages that have not come (`runtime/nccl.py`). CUDA would take pageable memory in an
+asynchronous copy, too; whether that returns before it is done is up to the platform, and nothing to rely on.
 """
 
 from __future__ import annotations
@@ -22,10 +27,14 @@ from sennit.memory.device import Copy
 
 
 class CudaDevice:
-    """One GPU."""
+    """One GPU.
 
-    def __init__(self, device: torch.device) -> None:
-        self.torch_device = device
+    Args:
+        pinned: whether the host's memory is registered with CUDA.
+    """
+
+    def __init__(self, device: torch.device, pinned: bool = True) -> None:
+        self.torch_device, self.pinned = device, pinned
         self.fetching, self.writing = torch.cuda.Stream(device), torch.cuda.Stream(device)
         self.waits: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
         """Around each wait of the computing stream."""
@@ -40,14 +49,14 @@ class CudaDevice:
         for event in after:
             stream.wait_event(event)
         with torch.cuda.stream(stream):
-            into.copy_(source, non_blocking=True)
+            into.copy_(source, non_blocking=self.pinned)
         return stream.record_event()
 
     def word(self, flat: Tensor, copy: Copy) -> Callable[[], int]:
         """The word is copied back behind the fetch, so that what is told is what stood there, and no one else waits."""
-        word = torch.empty(1, dtype=torch.int64, pin_memory=True)
+        word = torch.empty(1, dtype=torch.int64, pin_memory=self.pinned)
         with torch.cuda.stream(self.fetching):
-            word.copy_(flat[:8].view(torch.int64), non_blocking=True)
+            word.copy_(flat[:8].view(torch.int64), non_blocking=self.pinned)
         there = self.fetching.record_event()
 
         def read() -> int:

@@ -102,7 +102,7 @@ def _store_of(share: Share) -> Callable[[HostStore], DeviceStore]:
 
 def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None:
     """Tell the launcher, and wait until it has been said."""
-    known = explain(worker, error) if worker is not None else error if isinstance(error, UserError) else None
+    known = explain(worker, error)
     if isinstance(known, RunError):
         error = known
     if isinstance(known, UserError):

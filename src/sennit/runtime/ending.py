@@ -5,18 +5,22 @@ from __future__ import annotations
 import select
 import time
 
-import torch
-
 from sennit.data.loader import loader_death
 from sennit.errors import RunError, UserError
 from sennit.runtime.control import PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.full import is_full, short
 from sennit.runtime.transport import shared_gpus
 from sennit.runtime.worker import Worker
 
 FULL = (
     "the device of worker {rank} is full at {where}, also after everything that could leave it has left ({why}). Use a "
     "lower --in-flight, a --budget (or a lower one), or more micro_batches in the recipe, which makes it another recipe"
+)
+
+FULL_AT_START = (
+    "its device is full before anything has run ({why}). Other programs hold its memory, or --budget asks for more "
+    "than it has; see `nvidia-smi`"
 )
 
 
@@ -37,14 +41,20 @@ def hear_out(worker: Worker) -> None:
                 return
 
 
-def explain(worker: Worker, error: BaseException) -> UserError | RunError | None:
-    """What to say of failures whose cause is known."""
+def explain(worker: Worker | None, error: BaseException) -> UserError | RunError | None:
+    """What to say of failures whose cause is known.
+
+    Args:
+        worker: None while it is being made.
+    """
     if isinstance(error, UserError):
         return error
+    if worker is None:
+        return RunError(FULL_AT_START.format(why=short(error))) if is_full(error) else None
     if (died := loader_death(error)) is not None:
         return died
-    if isinstance(error, torch.OutOfMemoryError):
-        told = FULL.format(rank=worker.rank, where=worker.tasks.where, why=str(error).splitlines()[0][:300])
+    if is_full(error):
+        told = FULL.format(rank=worker.rank, where=worker.tasks.where or "its start", why=short(error))
         if shared_gpus(worker.share.placement.workers, worker.share.gpus):
             told += ". Workers share a GPU here, and fewer --workers leave more for each"
         return RunError(told)

@@ -46,12 +46,15 @@ def gpu_worker(
     if spins:
         dry_run(share.built, device)  # libraries that load parts of themselves late do it here
         torch.cuda.synchronize(device)
-    store = with_budget(share, CudaStore(share.host, device, share.wandering), lambda: CudaDevice(device))
+    kept = CudaStore(share.host, device, share.wandering)
+    if kept.unpinned:
+        launcher.send(("unpinned", kept.unpinned))
+    store = with_budget(share, kept, lambda: CudaDevice(device, kept.pinned))
     channel: Channel
     if nccl:
         channel = NcclChannel(rank, lines, rendezvous, device)
     else:
-        channel = SharedMemoryChannel(rank, lines, arenas, CudaDevice(device))
+        channel = SharedMemoryChannel(rank, lines, arenas, CudaDevice(device, pinned=False))  # arenas never are
     return Worker(rank, share, store, channel, lines.values(), launcher, log, device)
 
 

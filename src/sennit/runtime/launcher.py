@@ -90,6 +90,8 @@ class Crew:
     processes: list[Process] = field(default_factory=list)
     again: dict[int, int] = field(default_factory=dict)
     """Of each worker whose device was full, how many tasks have run again."""
+    unpinned: str = ""
+    """Why a worker could not pin the host's memory."""
     results: dict[int, Result] = field(default_factory=dict)
     losses: dict[int, dict[int, float]] = field(default_factory=dict)
     """Of subnets that still miss some: what workers have said, by micro-batch."""
@@ -306,6 +308,8 @@ class Crew:
             process.ready = True
         elif kind == "again":
             self.again[rest[0]] = rest[1]
+        elif kind == "unpinned":
+            self.unpinned = rest[0]
         elif kind == "norm":
             self.norms.setdefault(rest[0], {})[rest[1]] = rest[2]
         elif kind == "cut":
@@ -342,7 +346,12 @@ class Crew:
 
     def told(self) -> dict[str, Any]:
         """What belongs into `result.json` beside what every run has."""
-        return {"tasks_run_again": sum(self.again.values())} if self.again else {}
+        found: dict[str, Any] = {"tasks_run_again": sum(self.again.values())} if self.again else {}
+        if self.unpinned:
+            found |= {"pinned": False, "pinning_refused": self.unpinned}
+        elif self.share.placement.device == "cuda":
+            found["pinned"] = True
+        return found
 
     def name(self, process: Process) -> str:
         """A worker, in messages."""

@@ -25,6 +25,7 @@ from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
 from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.full import told_if_full
 from sennit.runtime.segment import Segment, State
 from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.clip import fold_norms, grad_norms
@@ -33,6 +34,11 @@ from sennit.supernet.optim import delayed_of, parameter_names
 from sennit.supernet.samplers import Result
 from sennit.supernet.task import Task, keyed_rng
 from sennit.trace.access import AccessLog
+
+FULL = (
+    "the device is full ({why}). The plain loop keeps everything there; --offload keeps only what a subnet uses. More "
+    "micro_batches in the recipe need less, and make it another recipe"
+)
 
 
 class PlainEngine:
@@ -62,7 +68,8 @@ class PlainEngine:
         self.device, self.offload, self.on_result = torch.device(device), offload, on_result
         self.model = recipe.build_model()
         if not offload:
-            self.model.to(self.device)
+            with told_if_full(FULL):
+                self.model.to(self.device)
         self.tensors = unique_tensors(self.model)
         self.optimizer = recipe.build_optimizer(self.model)
         self.log = AccessLog(access, 0)
@@ -86,11 +93,13 @@ class PlainEngine:
 
         Raises:
             NanLossError: a loss is not finite; the state is the one before that subnet.
+            RunError: the device is full.
         """
         begin = time.perf_counter()
         while self.next_id < limit and not (self.next_id % self.bulk == 0 and interrupted()):
             task = next(self.stream)
-            self.run(task)
+            with told_if_full(FULL):
+                self.run(task)
             self.next_id += 1
             self.on_result(Result(task.seq_id, task.arch, task.loss))
         self.log.flush()

@@ -13,6 +13,7 @@ from sennit.profile.quick import block_order
 from sennit.recipe import Placement
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.forked import in_child
+from sennit.runtime.full import told_if_full
 from sennit.runtime.placing import read_plan, refuse_races
 from sennit.runtime.request import Request
 from sennit.runtime.runfolder import refuse_existing
@@ -20,9 +21,19 @@ from sennit.runtime.scheduling import settled
 from sennit.runtime.transport import gpu_count, transport_of
 from sennit.supernet.bits import same_bits
 
+FULL = (
+    "the device is full while layers are tried on it one by one ({why}). Other programs hold its memory, see "
+    "`nvidia-smi`; or one layer alone is too large for it"
+)
+
 
 def check(request: Request) -> None:
-    """Refuse what cannot run, before anything is written."""
+    """Refuse what cannot run, before anything is written.
+
+    Raises:
+        UserError: it cannot run as it is.
+        RunError: the device is full already.
+    """
     if request.out is not None and not request.resume:
         refuse_existing(request.out)
     recipe, built = request.recipe, request.recipe.built
@@ -97,7 +108,8 @@ def check(request: Request) -> None:
     if placement.device == "virtual":
         return
     if not recipe.allow_nondeterministic and not {run, (placement.device, True)} & built.dry:
-        in_child(lambda: dry_run(built, torch.device(placement.device), placement.split))
+        with told_if_full(FULL):
+            in_child(lambda: dry_run(built, torch.device(placement.device), placement.split))
         built.dry.add(run)
 
 

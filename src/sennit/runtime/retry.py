@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from sennit.program.run import Values
+from sennit.runtime.full import is_full
 
 T = TypeVar("T")
 
@@ -75,13 +75,13 @@ class Retry:
             undo: make it as if `call` had not been tried.
 
         Raises:
-            torch.OutOfMemoryError: it has been tried often enough.
+            RuntimeError: of a full device, when it has been tried often enough; any other at once.
         """
         for left in reversed(range(ATTEMPTS)):
             try:
                 return call()
-            except torch.OutOfMemoryError:
-                if not left:
+            except RuntimeError as error:
+                if not left or not is_full(error):
                     raise
             # outside of the handler, which holds the failed call's tensors
             self.again += 1

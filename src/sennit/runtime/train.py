@@ -39,6 +39,11 @@ from sennit.trace.access import forget_from
 from sennit.trace.events import read_call
 from sennit.trace.perfetto import MOST_SPANS, write_perfetto
 
+UNPINNED = (
+    "the host's memory could not be pinned ({why}): the host waits for each copy to and from the device. Same bits, "
+    "less speed"
+)
+
 
 def train(request: Request, tell: Callable[[Progress], None] = lambda progress: None) -> dict[str, Any]:
     """Run, and return what `result.json` holds (with `out`, the folder).
@@ -173,6 +178,8 @@ class _Run:
                 if not self.losses:
                     raise
                 raise UserError(f"{error}\nstopped after {len(self.losses)} subnets; {self.kept()}") from error
+            if done == self.start and (why := engine.figures().get("pinning_refused")):
+                self.tell(Progress("note", len(self.losses), self.end, note=UNPINNED.format(why=why)))
             done = segment.limit
             self.seconds += segment.seconds
             self.probe(engine, done)

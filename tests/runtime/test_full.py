@@ -1,0 +1,156 @@
+"""A full device, wherever it is met: known by what is said, tried again where that is possible, told in few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sennit.commands.failure import failure_of
+from sennit.commands.train import told
+from sennit.errors import RunError, UserError
+from sennit.recipe import Placement
+from sennit.runtime import child, plain, refuse
+from sennit.runtime.ending import hear_out
+from sennit.runtime.full import is_full
+from sennit.runtime.request import Request
+from sennit.runtime.retry import Retry
+from sennit.runtime.share import Parts
+from sennit.runtime.train import train
+from sennit.runtime.worker import Worker
+from tests.runtime.runs import hashes, recipe, run
+
+FULL: list[RuntimeError] = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB"),
+    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'"),
+]
+OTHER: list[Exception] = [
+    RuntimeError("CUDA error: device-side assert triggered"), ValueError("out of memory"), RunError("out of memory"),
+]  # fmt: skip
+
+
+def test_it_is_known_by_what_is_said() -> None:
+    assert all(map(is_full, FULL)) and not any(map(is_full, OTHER))
+
+
+@pytest.mark.parametrize("error", FULL, ids=lambda error: str(error)[:20])
+def test_libraries_below_torch_are_tried_again_too(error: RuntimeError) -> None:
+    calls: list[str] = []
+
+    def call() -> str:
+        calls.append("call")
+        if len(calls) == 1:
+            raise error
+        return "there"
+
+    assert Retry(lambda: calls.append("room"))(call, lambda: calls.append("undo")) == "there"
+    assert calls == ["call", "undo", "room", "call"]
+
+
+def test_other_errors_are_raised_at_once() -> None:
+    calls: list[str] = []
+
+    def call() -> None:
+        calls.append("call")
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    with pytest.raises(RuntimeError, match="device-side"):
+        Retry(lambda: calls.append("room"))(call, lambda: calls.append("undo"))
+    assert calls == ["call"]
+
+
+class FullOnce:
+    """An executor that a library below torch fails once, after everything has been done."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.left = inner, {"forward", "backward"}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.once("forward", self.inner.forward(*arguments))
+
+    def backward(self, *arguments: Any) -> Any:
+        return self.once("backward", self.inner.backward(*arguments))
+
+    def once(self, kind: str, found: Any) -> Any:
+        if kind in self.left:
+            self.left.remove(kind)
+            raise FULL[2]
+        return found
+
+
+def test_a_run_gets_over_it(tmp_path: Path) -> None:
+    made = recipe()
+    expected = hashes(run(made, tmp_path / "plain", engine="plain"))
+    result = run(made, tmp_path / "full", parts=Parts(executor=FullOnce))
+    assert hashes(result) == expected and result["tasks_run_again"] == 2
+    assert any("2 task(s) were run again" in line for line in told({**result, "out": "run"}))
+
+
+@pytest.mark.parametrize("error", FULL, ids=lambda error: str(error)[:20])
+def test_a_device_that_is_full_from_the_start(
+    error: RuntimeError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **more: Any) -> Any:
+        raise error
+
+    made = recipe()
+    with monkeypatch.context() as here:
+        here.setattr(refuse, "dry_run", full)
+        refused(r"the device is full while layers are tried", lambda: run(made, tmp_path / "dry"))
+    assert not (tmp_path / "dry").exists()
+    with monkeypatch.context() as here:
+        here.setattr(child, "with_budget", full)
+        refused(
+            r"(?s)worker 0 failed: its device is full before .*nothing had been",
+            lambda: run(made, tmp_path / "w"),
+        )
+    with monkeypatch.context() as here:
+        here.setattr(plain.PlainEngine, "buffers_of", full)
+        refused(r"(?s)the device is full .*--offload", lambda: run(made, tmp_path / "plain", engine="plain"))
+    for folder, engine in (("w", "pipeline"), ("plain", "plain")):
+        assert run(made, tmp_path / folder, engine=engine, resume=True)["steps"] == made.steps
+
+
+def refused(told: str, call: Any) -> None:
+    with pytest.raises(RunError, match=told) as raised:
+        call()
+    failure = failure_of(raised.value)
+    assert (failure.exit, failure.kind) == (1, "failed") and len(failure.short().splitlines()) <= 40
+
+
+def test_what_could_not_be_pinned_is_shown() -> None:
+    result = {
+        "out": "run", "steps": 1, "subnets_per_s": 1.0, "bubble": None, "last_loss": None, "engine": "pipeline",
+        "workers": 1, "seconds": 1.0, "weights_sha256": "a", "optimizer_sha256": "b", "losses_sha256": "c",
+        "comparable": True, "pinned": False, "pinning_refused": "cudaHostRegister of 8 bytes: no",
+    }  # fmt: skip
+    assert any("not pinned: cudaHostRegister of 8 bytes: no" in line for line in told(result))
+    assert not any("pinned" in line for line in told({**result, "pinned": True}))
+
+
+def test_a_worker_tells_that_its_memory_is_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first cut, and in the result."""
+
+    def telling(worker: Worker) -> None:
+        worker.launcher.send(("unpinned", "nobody may"))
+        hear_out(worker)
+
+    monkeypatch.setattr(child, "hear_out", telling)
+    notes: list[str] = []
+    request = Request(recipe=recipe(), placement=Placement(workers=2), out=tmp_path / "run")
+    result = train(request, lambda progress: notes.append(progress.note))
+    assert (result["pinned"], result["pinning_refused"]) == (False, "nobody may")
+    assert sum("could not be pinned (nobody may)" in note for note in notes) == 1
+    assert "pinned" not in run(recipe(), tmp_path / "plain", engine="plain")
+
+
+def test_bad_input_is_no_full_device() -> None:
+    assert not is_full(UserError("out of memory"))
