@@ -51,7 +51,7 @@ def test_why_it_is_refused_is_told(code: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_store_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "pin", lambda memory, device: "not here")
-    host: Any = SimpleNamespace(memory=None)
+    host: Any = SimpleNamespace(memory=None, optimizer_name="sgd", optimizer_arguments={})
     store = cuda.CudaStore(host, torch.device("cpu"), frozenset())
     assert not store.pinned and store.unpinned == "not here"
 

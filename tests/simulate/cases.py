@@ -129,7 +129,7 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int, replica
         (r, c): Piece(
             0, (*(f"{r}.{c}.{i}" for i in range(draw(st.integers(0, 2)))), *["t"][: draw(st.integers(0, 1))]),
             Cost(draw(cost), draw(cost), draw(cost), draw(cost)), draw(size), draw(size), draw(size),
-            step=0.0 if spread else draw(st.sampled_from([0.0, 0.5])),
+            step=draw(st.sampled_from([0.0, 0.5])),
             moves=tuple(name for name in (f"{r}#", *shared) if draw(st.integers(0, 3)) == 0),
         )
         for r in range(len(runs)) for c in range(candidates)

@@ -132,9 +132,11 @@ class Simulation:
         flight = self.flights[task.seq_id]
         piece = flight.pieces[task.run]
         seconds = piece.cost[_COST[task.kind]]
-        if piece.step and task.kind in "BW" and flight.left[task.run] == 1:
-            self.later(self.now + self.host_s + seconds, -1, Left(task, Came(self.now, "start", "", None)))
-            seconds += piece.step
+        if piece.step and task.kind in "BW":
+            flight.begun[task.run] += 1
+            if flight.begun[task.run] == self.m:
+                self.later(self.now + self.host_s + seconds, -1, Left(task, Came(self.now, "start", "", None)))
+                seconds += piece.step
         return seconds
 
     def later(self, at: float, worker: int, what: Task | Arrival | None) -> None:
@@ -333,7 +335,7 @@ class Simulation:
     def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
         self.sync.observe(y, dict.fromkeys(group for piece in pieces for group in piece.groups))
         n = len(pieces)
-        flight = self.flights[y] = Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, n)
+        flight = self.flights[y] = Flight(pieces, [0] * n, [[] for _ in range(n)], [self.m] * n, [0] * n, n)
         if any(piece.sources is not None for piece in pieces):
             flight.branches = Branches(pieces, self.m)
         came = Came(self.now, "admitted" if self.last else "start", "", self.last)

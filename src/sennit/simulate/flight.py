@@ -20,6 +20,7 @@ class Flight:
         closed: per run, how much it still waits for besides values: groups in their version, layers from the host.
         held: per run, micro-batches whose value has come while it is closed.
         left: per run, gradients that have not been computed.
+        begun: per run that steps, gradients that have been begun, on whatever workers: the last of them steps.
         open_runs: runs that still have gradients to compute.
         branches: who waits for whom; None in a chain.
     """
@@ -28,6 +29,7 @@ class Flight:
     closed: list[int]
     held: list[list[int]]
     left: list[int]
+    begun: list[int]
     open_runs: int
     branches: Branches | None = None
 

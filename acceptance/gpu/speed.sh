@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The speed table of a recipe: bash acceptance/gpu/speed.sh [RECIPE [BATCH]], by default nlp.c1 and the recipe's batch.
+# On the GPUs of this machine, 1, 2 or 4, about 10 minutes; needs the data set (`sennit data fetch ende`, or
+# ENDE=FILE.tsv.gz; for cv.* CIFAR10=cifar10_jpeg.npz). On any other machine it looks at the kept results of such runs.
+# Weights, optimizer and losses of every run whose rule does not depend on the placement are those of the plain loop;
+# the simulator is within 10 % of what was measured; what was measured is at most 1.25 times the limit; causal order on
+# 2 and 4 GPUs beats the plain loop on one as it should (docs/speed.md).
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+need_venv
+
+recipe=${1:-nlp.c1}
+batch=${2:-0}
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+gpus=$("$PY" -c 'import torch; print(torch.cuda.device_count())')
+if ((gpus >= 1)); then
+    # one padded length, so that layers are captured before anything is timed; more first uses where there are many layers
+    case $recipe in
+        cv.*) data=${CIFAR10:-} more=() ;;
+        nlp.c[01]) data=${ENDE:-} more=(--lengths 64 --warm 160) ;;
+        *) data=${ENDE:-} more=(--lengths 64) ;;
+    esac
+    # strict trains with M micro-batches, choices alone with C; the base has one
+    case $gpus in
+        1) m=1,4 on=1 rows="plain, eager;layers, graphs;stages, graphs" M='' ;;
+        2 | 3) m=1,2 on=1,2 M=2 C=1 ;;
+        *) m=1,2,4 on=1,4 M=4 C=2 ;;
+    esac
+    if [[ -n $M ]]; then
+        n=${on#1,}
+        rows="plain, eager, M = 1, 1;plain, eager, M = $M, 1;plain, delayed:8, eager, M = $C, 1;layers, graphs, M = $M, 1"
+        rows+=";layers, graphs, M = $C, 1;CSP, graphs, M = $M, $n;CSP, delayed:8, graphs, M = $C, $n"
+    fi
+    results=$out/result.json
+    "$PY" -m benchmarks.speed --recipe "recipes/$recipe.toml" --batch "$batch" --micro-batches "$m" --on "$on" \
+        --only "$rows" --out "$results" --executors graphs "${more[@]}" ${data:+--data "$data"} >&2 || true
+else
+    shopt -s nullglob
+    results=$(printf '%s\n' benchmarks/results/speed_*.json)
+    echo "this machine has no GPU: NOT MEASURED HERE; what follows stands in ${results//$'\n'/, }" >&2
+fi
+
+value() { # of a result; `rows` are those measured, by key, with their ratios
+    "$PY" -c "
+import json, sys
+from benchmarks.speed.table import joined
+held = json.load(open(sys.argv[1]))
+rows = [r for r in joined([held]) if 'ms' in r]
+def best(name, workers, shared, what):
+    found = [r for r in rows if r['name'] == name and r['workers'] == workers and (r['shared'] == 'strict') == shared]
+    return max((round(r[what], 3) for r in found if r[what]), default='none')
+print($1)" "$result" || true
+}
+
+# judge NAME WORKERS: limit and prediction of the rows of that name on so many devices
+judge() {
+    figure "$1 on $2, limit / measured, the best" "$(value "best('$1', $2, True, 'limit / ms')")" ">=" 0.8
+    local said="[r['predicted / ms'] for r in rows if r['name'] == '$1' and r['workers'] == $2 and r['predicted / ms']]"
+    figure "$1 on $2, predicted / measured, the least" "$(value "round(min($said, default=0), 3)")" ">=" 0.9
+    figure "$1 on $2, predicted / measured, the most" "$(value "round(max($said, default=9), 3)")" "<=" 1.1
+}
+
+for result in $results; do
+    echo "$(value "held['title']") on $(value "', '.join(held['fingerprint']['gpus'])"), commit $(value "held['commit'][:12]")"
+    figure "runs" "$(value 'len(rows)')" ">=" 3
+    figure "runs with other hashes than the plain loop" "$(value "sum(r['hashes'] == 'DIFFERENT' for r in rows)")" "==" 0
+    figure "runs that could be compared" "$(value "sum(r['hashes'] == 'equal' for r in rows)")" ">=" 2
+    figure "runs that failed" "$(value "sum('failed' in r for r in held['rows'])")" "==" 0
+    for name in $(value "' '.join(sorted({r['name'] for r in rows if r['name'] in ('layers', 'stages')}))"); do
+        judge "$name" 1
+    done
+    devices=$(value "' '.join(sorted({str(r['workers']) for r in rows if r['name'] == 'CSP'}))")
+    for n in $devices; do
+        judge CSP "$n"
+        case $n in 2) strict=1.7 choice=2.0 ;; *) strict=2.2 choice=3.0 ;; esac
+        figure "CSP on $n, plain / this, all trained strictly" "$(value "best('CSP', $n, True, 'ratio')")" ">=" "$strict"
+        figure "CSP on $n, plain / this, conflicts of choices alone" "$(value "best('CSP', $n, False, 'ratio')")" ">=" "$choice"
+    done
+done
+
+finish

@@ -1,0 +1,118 @@
+"""`beside`: prediction and limit of every row, from what the rows on one device have shown. Several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.speed.costs import HostCost, Prices, host_cost
+from benchmarks.speed.limit import limit
+from benchmarks.speed.once import made
+from benchmarks.speed.predict import critical_path, load_of, predicted, work
+from benchmarks.speed.rows import BASE, LAYERS, STAGES, Row
+from benchmarks.speed.window import Window
+
+from sennit.errors import UserError
+from sennit.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What rows on one device have shown.
+
+    Attributes:
+        prices: by M and executor.
+        rows: as measured, by key.
+        links: bytes a second, as a profile names them.
+        message_s: of the host, for a message.
+        shapes: of batches, by M and subnet.
+    """
+
+    recipe: Recipe
+    window: Window
+    device: str
+    prices: Mapping[tuple[int, str], Prices]
+    rows: Mapping[str, Mapping[str, Any]]
+    links: Mapping[str, float]
+    message_s: float
+    shapes: Mapping[int, Mapping[int, str]]
+
+    def prices_for(self, row: Row) -> Prices | None:
+        """Of its layers. For the plain loop those of any executor do: they say what a subnet takes beside another."""
+        found = self.prices.get((row.micro_batches, row.executor))
+        others = (held for (m, _), held in self.prices.items() if m == row.micro_batches and row.name == BASE)
+        return next(others, None) if found is None else found
+
+    def host(self, row: Row) -> HostCost:
+        """What the host adds."""
+        found = (self.rows.get(Row(name, row.micro_batches, executor=row.executor).key) for name in (LAYERS, STAGES))
+        return host_cost(*((r["tasks"], r["idle_s"]) for r in found if r is not None and "tasks" in r))
+
+    def looked(self, row: Row) -> Mapping[str, float] | None:
+        """Kernels of a row, or of the same layers on one device."""
+        names = (row.key, *(Row(n, row.micro_batches, executor=row.executor).key for n in (STAGES, LAYERS)))
+        found = (self.rows.get(name, {}).get("looked", {}) for name in names)
+        return next((looked for looked in found if looked.get("kernel_ms")), None)
+
+
+SEEN: list[Seen] = []
+
+
+def beside(seen: Seen, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """By key."""
+    SEEN[:] = [seen]  # inherited, with what has been recorded
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as pool:
+        return dict(zip((row.key for row in rows), pool.map(_one, rows), strict=True))
+
+
+def _one(row: Row) -> dict[str, Any]:
+    (seen,) = SEEN
+    recipe, window = made(seen.recipe, row), seen.window
+    prices, shapes = seen.prices_for(row), seen.shapes[row.micro_batches]
+    assert prices is not None
+    one = Row(LAYERS, row.micro_batches, placed={"release": "layer"})
+    alone = load_of(made(seen.recipe, one), one.placement(seen.device), prices, shapes, window.steps)
+    timed, looked = work(alone, range(window.begin, window.end)), seen.looked(row)
+    kernel_s, times = timed, 1.0  # without a GPU: what tasks take
+    if looked is not None:
+        times = looked["kernel_ms"] / 1e3 / work(alone, window.looked_at)
+        kernel_s = times * timed
+    said: float | str | None = None
+    path = 0.0
+    if row.name != BASE:
+        try:
+            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps)
+        except UserError as error:
+            return {"predicted_ms": str(error).splitlines()[0]}
+        said = None if "budget" in row.placed else predicted(load, window, seen.host(row), seen.message_s)
+        fine = replace(row.placement(seen.device), release="layer", schedule="csp") if recipe.sync == "csp" else None
+        path = critical_path(load_of(recipe, fine, prices, shapes, window.steps, times)) if fine is not None else 0.0
+    there, back = _bytes(seen.rows.get(row.key, {}), window)
+    links = tuple(seen.links.get(name, seen.links["host to host"]) for name in ("host to device", "device to host"))
+    bound = limit(1e3 * kernel_s, row.workers, there, back, (links[0], links[1]), path)
+    return {
+        "predicted_ms": said, "kernel_ms": 1e3 * kernel_s, "task_ms": 1e3 * timed, "limit_ms": bound.ms,
+        "binds": bound.binds, "limit": {"kernels": bound.kernels, "copies": bound.copies, "path": bound.path},
+    }  # fmt: skip
+
+
+def _bytes(row: Mapping[str, Any], window: Window) -> tuple[float, float]:
+    """Per subnet, to devices and back: as counted by the slots of a budget, else as the profiler saw it."""
+    if (slots := row.get("slots")) is not None:
+        return slots["fetched_bytes"] / window.steps, slots["written_bytes"] / window.steps
+    looked = row.get("looked") or {}
+    return looked.get("there_bytes", 0.0), looked.get("back_bytes", 0.0)
+
+
+def predictable(recipe: Recipe, rows: Iterable[Row]) -> Iterator[Row]:
+    """Those whose swaps the simulation would have to know are left out, and those that the recipe refuses."""
+    for row in rows:
+        if "budget" not in row.placed:
+            with suppress(UserError):
+                made(recipe, row)
+                yield row

@@ -1,0 +1,63 @@
+"""`Kept`: the initial weights of a recipe's supernet, drawn once for all runs of a command.
+
+Every run begins with the same bits, and drawing billions of them takes longer than training. The process that starts
+the runs draws them; a run is a forked child, which sees them without a copy. The plain loop trains on these pages (they
+are the child's own once it writes), a pipeline copies them into its store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import sennit.runtime.pipeline
+import sennit.supernet.build
+from sennit.recipe import Recipe
+from sennit.space.initialise import build_on_meta, initialise
+from sennit.space.names import canonical_names, unique_tensors
+
+COPIERS = 8
+"""Threads that copy."""
+
+
+class Kept:
+    """Stands in for `initialise` in this process and its children.
+
+    Attributes:
+        wanted: whether runs need weights at all; on virtual devices they do not.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        space = initialise(build_on_meta(recipe.built.space_factory, recipe.space_args), recipe.seed)
+        self.held, self.seed, self.wanted = unique_tensors(space), recipe.seed, True
+        for module in (sennit.runtime.pipeline, sennit.supernet.build):
+            module.initialise = self.initialise  # type: ignore[attr-defined]
+
+    def initialise(
+        self, space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None
+    ) -> nn.Module:
+        """As `sennit.space.initialise.initialise`."""
+        if not self.wanted:
+            return space
+        assert seed == self.seed
+        names = canonical_names(space)
+        if allocate is not None:
+            self.fill(allocate, dict.fromkeys(names.values()))
+            return space
+        for owner in space.modules():
+            for table in (owner._parameters, owner._buffers):
+                for attribute, tensor in table.items():
+                    if tensor is not None:
+                        table[attribute] = self.held[names[id(tensor)]]  # type: ignore[assignment]
+        return space
+
+    def fill(self, allocate: Callable[[str, Tensor], Tensor], names: dict[str, None]) -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(max(before, COPIERS))
+        with torch.no_grad():
+            for name in names:
+                held = self.held[name].detach()
+                allocate(name, held).copy_(held)
+        torch.set_num_threads(before)

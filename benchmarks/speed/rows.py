@@ -1,0 +1,115 @@
+"""`Row`: one way to train a recipe, a line of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sennit.recipe import Placement, Recipe
+
+BASE = "plain"
+"""The row that others are divided by, with M = 1; with any M the reference for hashes."""
+
+LAYERS, STAGES = "layers", "stages"
+"""The pipeline on one device: every layer a task of its own, which tells what each takes; or all in one task."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run.
+
+    Attributes:
+        name: of the way.
+        recipe: lines that differ from the recipe: `sync`, `shared`.
+        placed: options of `Placement`.
+    """
+
+    name: str
+    micro_batches: int
+    workers: int = 1
+    executor: str = "eager"
+    engine: str = "pipeline"
+    recipe: dict[str, str] = field(default_factory=dict[str, str])
+    placed: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def shared(self) -> str:
+        return self.recipe.get("shared", "strict")
+
+    @property
+    def key(self) -> str:
+        """Which row this is."""
+        shared = "" if self.shared == "strict" else f", {self.shared}"
+        return f"{self.name}{shared}, {self.executor}, M = {self.micro_batches}, {self.workers}"
+
+    def placement(self, device: str) -> Placement:
+        return Placement(workers=self.workers, device=device, executor=self.executor, **self.placed)
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """The recipe of this row, with what others have recorded of the same one."""
+        return replace(recipe, micro_batches=self.micro_batches, **self.recipe)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What is asked for.
+
+    Attributes:
+        micro_batches: M of the rows.
+        executors: `eager`, `graphs`.
+        chunks: stretches per worker under causal order.
+        budget: GiB of a device, of rows that swap.
+        choice_only: `shared`, such that only choices make subnets wait.
+        blocks: how many there are.
+    """
+
+    micro_batches: tuple[int, ...]
+    executors: tuple[str, ...]
+    chunks: int
+    in_flight: int
+    budget: float
+    choice_only: str
+    blocks: int
+
+    def on_one(self) -> Iterator[Row]:
+        """On one device. What is asked for last is run last, should time run out."""
+        yield from (Row(BASE, m, engine="plain") for m in self.micro_batches)
+        for executor in reversed(self.executors):
+            for m in reversed(self.micro_batches):
+                yield Row(LAYERS, m, executor=executor, placed={"release": "layer"})
+                yield Row(STAGES, m, executor=executor)
+        if self.budget:
+            m, executor = self.micro_batches[-1], self.executors[-1]
+            yield Row(f"{STAGES}, budget", m, executor=executor, placed={"budget": self.budget})
+
+    def causal(self, workers: int) -> Iterator[Row]:
+        """Causal order, by layer."""
+        chunks = max(1, min(self.chunks, self.blocks // workers))
+        placed = {"schedule": "csp", "release": "layer", "chunks": chunks, "in_flight": self.in_flight}
+        for executor in reversed(self.executors):
+            for m in reversed(self.micro_batches):
+                for shared in ("strict", self.choice_only):
+                    yield Row("CSP", m, workers, executor, recipe={"shared": shared}, placed=placed)
+
+    def others(self, workers: int) -> Iterator[Row]:
+        """What causal order is compared with. The last is the one that GPUs have not run yet."""
+        m, executor = self.micro_batches[-1], self.executors[-1]
+        bulk, listed = {"sync": "bulk-per-worker"}, {"schedule": "gpipe"}
+        yield Row("BSP (GPipe)", m, workers, executor, recipe=bulk, placed=listed)
+        yield Row(
+            "ASP (PipeDream)", m, workers, executor, recipe={"sync": "asp:stash"}, placed={"schedule": "pipedream"}
+        )
+        if self.budget:
+            swapping = {**listed, "budget": self.budget}
+            yield Row("VPipe-like swapping", m, workers, executor, recipe=bulk, placed=swapping)
+        if not m % workers:
+            yield Row("DDP", m, workers, executor, placed={"replicas": workers})
+
+    def on(self, workers: int) -> list[Row]:
+        """All rows on so many devices, references first."""
+        if workers == 1:
+            return [*self.on_one()]
+        causal = [*self.causal(workers)]
+        references = [Row(BASE, m, engine="plain", recipe={"shared": self.choice_only}) for m in self.micro_batches]
+        return [*references, *causal, *self.others(workers)]
