@@ -24,6 +24,7 @@ from sennit.memory.rehearsal import Moment, Rehearsal, What, most_kept, uses
 from sennit.memory.store import HostStore
 from sennit.memory.tally import Tally
 from sennit.memory.upcoming import Use
+from sennit.plan.plan import Plans
 from sennit.program.cut import cut
 from sennit.recipe import CheckpointRule, EvaluateRule, Placement, Recipe, load_recipe
 from sennit.runtime.budget import largest_shares
@@ -68,38 +69,51 @@ class Record:
     bytes_per_s: float
     subnets: int
 
-    def under(self, shares: float, policy: dict[str, Any]) -> dict[str, Any]:
+    def under(self, budget: int, policy: dict[str, Any]) -> dict[str, Any]:
         """All workers together."""
-        budget, total = int(self.share * shares), Tally()
+        total = Tally()
         for moments in self.moments:
             total.add(Rehearsal(moments, self.sizes, budget, bytes_per_s=self.bytes_per_s, **policy).run())
         used = sum(uses(moments) for moments in self.moments)
         bound = sum(most_kept(moments, self.sizes, budget) for moments in self.moments)
         return {
-            "shares": shares, "budget": budget, "kept": 1 - total.fetches / used, "bound": bound / used,
+            "shares": budget / self.share, "budget": budget, "kept": 1 - total.fetches / used, "bound": bound / used,
             **total.rates(), "stall_ms": 1e3 * total.stall_s / self.subnets, "uses": used, **asdict(total),
         }  # fmt: skip
 
 
 def store_of(recipe: Recipe) -> HostStore:
+    """Without values: they are drawn where they are needed."""
     built = recipe.built
-    store = HostStore(
+    return HostStore(
         built.recordings.skeleton, built.groups, built.always[0] | built.always[1], recipe.sharing,
         recipe.optimizer_name, recipe.optimizer_arguments,
     )  # fmt: skip
-    initialise(build_on_meta(built.space_factory, recipe.space_args), recipe.seed, lambda name, like: store.home(name))
-    return store
 
 
 def recorded(recipe: Recipe, placement: Placement, subnets: int, copy: float) -> Record:
     """Train, and read what was written down."""
     store, built = store_of(recipe), recipe.built
+    initialise(build_on_meta(built.space_factory, recipe.space_args), recipe.seed, lambda name, like: store.home(name))
     plans = plans_of(built, placement, store.home)  # costs are measured once, so the run cuts in the same way
     share = max(largest_shares(built, plans, store)) + store.spare()
     with tempfile.TemporaryDirectory() as folder:
         placement = replace(placement, budget=min(SHARES) * share / 2**30)
         train(Request(recipe=recipe, placement=placement, out=Path(folder) / "run", steps=subnets, save=False))
         trace = read_call(Path(folder) / "run" / "trace.jsonl", MOST_SPANS)
+    return record_of(recipe, placement, plans, store, trace, subnets, copy)
+
+
+def record_of(
+    recipe: Recipe, placement: Placement, plans: Plans, store: HostStore, trace: Trace, subnets: int, copy: float
+) -> Record:
+    """What a run under a budget wrote down, which holds no more pinned at once than any larger one.
+
+    Args:
+        copy: fetching a layer takes this part of the time of its forwards and backwards.
+    """
+    built = recipe.built
+    share = max(largest_shares(built, plans, store)) + store.spare()
     reads: dict[Use, tuple[int, tuple[Key, ...]]] = {}
     feed = built.feed()
     for y in range(subnets):
@@ -171,7 +185,8 @@ def main() -> None:
         {
             "recipe": given.recipe, "workers": given.workers, "release": given.release, "subnets": given.subnets,
             "copy": given.copy,
-            "policy": name, "ahead_runs": policy["ahead"], **record.under(shares, policy),
+            "policy": name, "ahead_runs": policy["ahead"], **record.under(int(record.share * shares), policy),
+            "shares": shares,
         }
         for shares, name, policy in cases
     ]  # fmt: skip

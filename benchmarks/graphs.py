@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_hashes import HASHES, commit
+from runs import HASHES, commit
 from torch import Tensor
 
 from sennit.executor.capture import CudaGraphs

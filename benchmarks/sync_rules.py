@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu_hashes import HASHES, commit
+from runs import HASHES, commit
 
 from sennit.profile.quick import block_order
 from sennit.profile.waits import FORMAT, Waits

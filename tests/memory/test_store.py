@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from sennit.memory.cpu import CpuStore
 from sennit.memory.layout import BOUNDARY, Layout
 from sennit.memory.store import HostStore
 from sennit.program.groups import Groups
+from sennit.runtime.forked import in_children
 from sennit.supernet.sync import Shared
 
 
@@ -119,3 +123,19 @@ def test_views_have_version_counters_of_their_own() -> None:
     before = bias._version
     weight.add_(1)
     assert bias._version == before
+
+
+def test_all_pages_are_asked_for_and_no_bit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, parts = filled(store()), list[partial[None]]()
+    before = bytes(host.memory)
+
+    def at_once(functions: Sequence[Callable[[], Any]], /) -> list[Any]:
+        parts.extend(function for function in functions if isinstance(function, partial))
+        return in_children(functions)
+
+    host.populate(at_once, 3)
+    assert not parts, "small stores are not worth processes"
+    monkeypatch.setattr("sennit.memory.store.MANY", 0)
+    host.populate(at_once, 3)
+    assert len(parts) == 3 and bytes(host.memory) == before
+    assert sum(len(part.args[0]) for part in parts) == -(-len(before) // mmap.PAGESIZE)

@@ -348,7 +348,8 @@ class SlotStore:
         self.tally.stall_s += self.device.stalled()
         taken, self.tally = self.tally, Tally()
         self.total.add(taken)
-        return {**self.kept.counters(), **taken.counters()}
+        held = float(sum(slot.region.nbytes for slot in self.slots.values()))
+        return {**self.kept.counters(), **taken.counters(), "parameters in slots, bytes": held}
 
     def counted(self) -> Tally:
         """Up to the last `counters()`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from sennit.memory.layout import Layout, Region
 from sennit.program.groups import Group, Groups
+from sennit.space.draw_parts import MANY, AtOnce
 from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.optim import state_keys
 from sennit.supernet.sync import Shared
@@ -95,6 +97,16 @@ class HostStore:
     def step_keys(self) -> tuple[str, ...]:
         """Keys of the state that a step reads and writes."""
         return (*self.keys, "step") if self.counts_steps else self.keys
+
+    def populate(self, at_once: AtOnce, processes: int) -> None:
+        """Have the system give all pages, by several processes: pinning needs them, and would take one after the other.
+
+        Args:
+            at_once: calls functions in processes that share this memory.
+        """
+        pages = np.frombuffer(self.memory, dtype=np.uint8)[:: mmap.PAGESIZE]
+        if len(self.memory) >= MANY:
+            at_once([partial(_touch, part) for part in np.array_split(pages, processes)])
 
     # -- where things are
 
@@ -261,3 +273,8 @@ class HostStore:
 
     def group(self, name: str) -> Group:
         return self.groups.by_name[name]
+
+
+def _touch(pages: np.ndarray) -> None:
+    """Read a byte of each page."""
+    pages.max(initial=0)

@@ -1,4 +1,4 @@
-"""`in_child`: compute something in a forked process, so that this one stays fit to fork workers.
+"""`in_child`, `in_children`: compute something in forked processes, so that this one stays fit to fork workers.
 
 A process that has started CUDA cannot fork workers that use it, and the first `backward()` starts it even for
 CPU tensors (autograd makes its device threads). So what needs either, before the workers are there, runs in a
@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -34,44 +34,68 @@ def fork() -> int:
 
 
 def in_child(function: Callable[[], T]) -> T:
-    """The result of `function()`, or the exception it raised, from a forked process.
+    """The result of `function()`, or the exception it raised, from a forked process."""
+    return in_children([function])[0]
 
-    In a process that has started CUDA it is called right here: a child could not use the GPU, and there is
+
+def in_children(functions: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of all functions, each from a forked process of its own; or the exception that one of them raised.
+
+    In a process that has started CUDA they are called right here: a child could not use the GPU, and there is
     nothing left to keep clean.
     """
     if torch.cuda.is_initialized():
-        return function()
+        return [function() for function in functions]
+    children: list[tuple[int, int]] = []
+    answers: list[bytes] = []
+    try:
+        for function in functions:
+            children.append(_start(function))
+        for _, reading in children:
+            with os.fdopen(reading, "rb") as pipe:
+                answers.append(pipe.read())
+    except BaseException:  # Ctrl-C: children must not outlive what they were for
+        for pid, _ in children:
+            os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        for pid, _ in children:
+            os.waitpid(pid, 0)
+    results: list[T] = []
+    for answer in answers:
+        if not answer:
+            raise RuntimeError("a helper process was killed before it could answer")
+        good, value = pickle.loads(answer)
+        if not good:
+            raise value
+        results.append(value)
+    return results
+
+
+def _start(function: Callable[[], object]) -> tuple[int, int]:
+    """Fork a process that writes `function()` into a pipe.
+
+    Returns:
+        Its id, and the pipe's end to read from.
+    """
     reading, writing = os.pipe()
     parent = os.getpid()
     pid = fork()
-    if not pid:
-        code = 1
-        try:
-            os.close(reading)
-            die_with_parent(parent)
-            torch.set_num_threads(torch.get_num_threads())  # thread pools do not outlive a fork: make new ones
-            try:
-                answer = pickle.dumps((True, function()))
-            except BaseException as error:
-                keep_place(error)
-                answer = pickle.dumps((False, error))
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(answer)
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writing)
+    if pid:
+        os.close(writing)
+        return pid, reading
+    code = 1
     try:
-        with os.fdopen(reading, "rb") as pipe:
-            answer = pipe.read()
-    except BaseException:  # Ctrl-C: the child must not outlive what it was for
-        os.kill(pid, signal.SIGKILL)
-        raise
+        os.close(reading)
+        die_with_parent(parent)
+        torch.set_num_threads(torch.get_num_threads())  # thread pools do not outlive a fork: make new ones
+        try:
+            answer = pickle.dumps((True, function()))
+        except BaseException as error:
+            keep_place(error)
+            answer = pickle.dumps((False, error))
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(answer)
+        code = 0
     finally:
-        os.waitpid(pid, 0)
-    if not answer:
-        raise RuntimeError("a helper process was killed before it could answer")
-    good, value = pickle.loads(answer)
-    if not good:
-        raise value
-    return value
+        os._exit(code)

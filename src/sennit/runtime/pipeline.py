@@ -17,12 +17,14 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.bells import Bells
 from sennit.runtime.board import Board
 from sennit.runtime.budget import refuse_small_budget
+from sennit.runtime.forked import in_children
 from sennit.runtime.launcher import Crew
 from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
 from sennit.runtime.scheduling import in_flight_of, name_of_policy
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
 from sennit.runtime.transport import gpu_count
+from sennit.space.draw_parts import cores
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.supernet.samplers import Feed, Result
 from sennit.supernet.sync import delayed_words
@@ -61,9 +63,11 @@ class Pipeline:
         )  # fmt: skip
         if state is None:
             space = build_on_meta(built.space_factory, recipe.space_args)
-            initialise(space, recipe.seed, lambda name, like: self.store.home(name))
+            initialise(space, recipe.seed, lambda name, like: self.store.home(name), in_children, cores())
         else:
             self.store.restore(state.weights, state.optimizer, state.versions)
+        if placement.device == "cuda":
+            self.store.populate(in_children, cores())
         built.modules  # noqa: B018 - made before the fork
         waits = waits_of(built, placement, self.store.home)
         self.plans = plans_of(built, placement, self.store.home, waits)

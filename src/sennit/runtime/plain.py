@@ -25,6 +25,7 @@ from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
 from sennit.runtime.dryrun import names_nondeterminism
+from sennit.runtime.forked import in_children
 from sennit.runtime.full import told_if_full
 from sennit.runtime.segment import Segment, State
 from sennit.space.names import non_persistent, unique_tensors
@@ -66,7 +67,7 @@ class PlainEngine:
         self.norms: dict[int, dict[str, float]] = {}
         self.recipe, self.built, self.start = recipe, recipe.built, start
         self.device, self.offload, self.on_result = torch.device(device), offload, on_result
-        self.model = recipe.build_model()
+        self.model = self.built.model(in_children)
         if not offload:
             with told_if_full(FULL):
                 self.model.to(self.device)

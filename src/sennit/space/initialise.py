@@ -1,12 +1,14 @@
 """Keyed initialisation: the same weights whatever is built first, wherever.
 
 The space is built on device `meta`, then module by module gets memory and its own `reset_parameters`, under a
-seed keyed by the module's path. Children come before parents, as in a constructor.
+seed keyed by the module's path. Children come before parents, as in a constructor. Since seeds are keyed, processes may
+share a large space between them (`space/draw_parts.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
+from sennit.space.draw_parts import MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names
 from sennit.supernet.generators import generators_restored, seed_generators
@@ -67,13 +70,17 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
     return space
 
 
-def initialise(space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None) -> nn.Module:
+def initialise(
+    space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None,
+    at_once: AtOnce | None = None, processes: int = 1,
+) -> nn.Module:  # fmt: skip
     """Give every parameter and buffer of `space` memory and its initial value, in place.
 
     Args:
         space: built by `build_on_meta`.
         seed: the recipe's.
         allocate: `(canonical name, meta tensor) -> memory` of that shape and dtype; default plain CPU memory.
+        at_once: calls functions in processes that share what `allocate` gives; then up to `processes` draw at once.
 
     Raises:
         SpaceError: a parameter or buffer that nothing initialises, by name.
@@ -90,23 +97,12 @@ def initialise(space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Te
                 if id(tensor) not in memory:
                     memory[id(tensor)] = _real(names[id(tensor)], tensor, allocate)
                 table[attribute] = memory[id(tensor)]  # type: ignore[assignment]
-    before = {id(t): t._version for t in memory.values()}
-    done: set[int] = set()
-    with generators_restored(), torch.no_grad():
-        for path, module in _children_first(space):
-            if id(module) in done:
-                continue
-            done.add(id(module))
-            seed_generators(key_for(seed, "init", name_key(path)))
-            if not (isinstance(space, ModelSpace) and space.init(path, module)):
-                reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-                if callable(reset):
-                    reset()
+    untouched = _draw(space, seed, list(memory.values()), at_once, processes)
     final = {id(memory[original]): name for original, name in names.items() if original in memory}
     for owner_path, owner in space.named_modules():
         for kind, table in (("parameter", owner._parameters), ("buffer", owner._buffers)):
             for attribute, tensor in table.items():
-                if tensor is not None and tensor._version == before.get(id(tensor), -1):
+                if tensor is not None and id(tensor) in untouched:
                     raise SpaceError(
                         UNCOVERED.format(
                             kind=kind, name=final[id(tensor)], attribute=attribute,
@@ -114,6 +110,38 @@ def initialise(space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Te
                         )
                     )  # fmt: skip
     return space
+
+
+def _draw(
+    space: nn.Module, seed: int, memory: list[Tensor], at_once: AtOnce | None, processes: int
+) -> set[int]:  # fmt: skip
+    """Draw all values, and return the ids of the tensors that nothing has written."""
+    before = [t._version for t in memory]
+    draws: list[Draw] = []
+    done: set[int] = set()
+    for path, module in _children_first(space):
+        if id(module) not in done:
+            done.add(id(module))
+            draws.append((path, module))
+
+    def drawn(some: list[Draw]) -> list[int]:
+        """The places in `memory` of what was written."""
+        with generators_restored(), torch.no_grad():
+            for path, module in some:
+                seed_generators(key_for(seed, "init", name_key(path)))
+                if not (isinstance(space, ModelSpace) and space.init(path, module)):
+                    reset = reset_of(module)
+                    if reset is not None:
+                        reset()
+        return [i for i, (tensor, held) in enumerate(zip(memory, before, strict=True)) if tensor._version != held]
+
+    size = sum(tensor.nbytes for tensor in memory)
+    if at_once is None or processes < 2 or size < MANY or not independent(space, draws):
+        written = set(drawn(draws))
+    else:
+        told = at_once([partial(drawn, part) for part in parts_of(draws, processes)])
+        written = {i for some in told for i in some}
+    return {id(tensor) for i, tensor in enumerate(memory) if i not in written}
 
 
 def _real(name: str, tensor: Tensor, allocate: Callable[[str, Tensor], Tensor] | None) -> Tensor:

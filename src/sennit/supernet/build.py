@@ -22,6 +22,7 @@ from sennit.program.spec import Spec
 from sennit.program.step import Program
 from sennit.program.template import leaves, map_tree
 from sennit.space.always import always_shared
+from sennit.space.draw_parts import AtOnce, Block, cores
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.space.model_space import ModelSpace, as_call
 from sennit.space.names import canonical_names, unique_tensors
@@ -165,8 +166,19 @@ class Built:
 
     # -- model and optimizer
 
-    def model(self) -> nn.Module:
-        space = initialise(build_on_meta(self.space_factory, self.recipe.space_args), self.recipe.seed)
+    def model(self, at_once: AtOnce | None = None) -> nn.Module:
+        """The space with its initial values.
+
+        Args:
+            at_once: lets several processes draw them, to the same bits.
+        """
+        space = build_on_meta(self.space_factory, self.recipe.space_args)
+        if at_once is None or cores() < 2:
+            initialise(space, self.recipe.seed)
+        else:
+            block = Block(space)
+            initialise(space, self.recipe.seed, block.allocate, at_once, cores())
+            block.settle(space)
         frozen = self.frozen_names
         names = canonical_names(space)
         for parameter in space.parameters():

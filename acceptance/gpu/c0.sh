@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# NASPipe's appendix A.5: `nlp.c0` at full width, 500 subnets, equal bits on 1 and 2 GPUs and for the plain loop. With
+# NVIDIA GPUs and 112 GiB of host memory, a command per run of about 7 minutes (and the data set `ende`, see `sennit data`;
+# or ENDE=FILE.tsv.gz). On any other machine it looks at the kept result of such runs.
+#   C0_RUNS="pipeline 1"       some of "pipeline 1;pipeline 2;plain 1", added to what C0_KEPT holds
+#   C0_KEPT=FILE               result of earlier runs, which the new ones are written into
+#   C0_PLACEMENT='{...}'       of the pipeline, as JSON: {"budget": 11} if left out
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+need_venv
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+placement=${C0_PLACEMENT:-'{"budget": 11}'}
+runs=${C0_RUNS:-pipeline 1;pipeline 2;plain 1}
+
+gpus=$("$PY" -c 'import torch; print(torch.cuda.device_count())')
+if ((gpus >= 1)); then
+    result=${C0_KEPT:-$out/result.json}
+    IFS=';' read -ra each <<< "$runs"
+    for run in "${each[@]}"; do
+        [[ -e $result ]] && join=(--join "$result") || join=()
+        "$PY" benchmarks/gpu_hashes.py --recipe recipes/nlp.c0.toml --steps 500 --runs "$run" --placement "$placement" \
+            --out "$result" "${join[@]}" ${ENDE:+--data "$ENDE"} >&2 || true
+    done
+else
+    result=benchmarks/results/nlp_c0_hashes_H200.json
+    echo "this machine has no GPU: NOT MEASURED HERE; what follows stands in $result" >&2
+fi
+if [[ ! -e $result ]]; then
+    echo "there is no $result" >&2
+    exit 1
+fi
+value() { "$PY" -c "import json, sys; held = json.load(open(sys.argv[1])); runs = [r for r in held['runs'] if 'why' not in r]; print($1)" "$result" || true; }
+
+echo "on $(value "', '.join(held['fingerprint']['gpus'])"), commit $(value "held['commit'][:12]"), $(value "held['recipe']")"
+figure "runs" "$(value "', '.join(sorted(f\"{r['engine']} {r['workers']}\" for r in runs))")" "==" "pipeline 1, pipeline 2, plain 1"
+figure "least subnets" "$(value "min(r['steps'] for r in runs)")" "==" 500
+for what in weights optimizer losses; do
+    figure "hashes of $what" "$(value "len({r['${what}_sha256'] for r in runs})")" "==" 1
+done
+
+finish

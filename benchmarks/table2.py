@@ -1,0 +1,248 @@
+"""NASPipe's Table 2 for the seven spaces, the paper's figures beside ours.
+
+    python benchmarks/table2.py --ende en_de_help.tsv.gz --cifar cifar10_jpeg.npz --out table2.json
+                                [--spaces nlp.c3,cv.c3] [--batch 12288,64] [--steps 40] [--budget 11] [--device cpu]
+
+A row is a space on D devices, D = 1 up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens or images
+(default: the paper's 192 x 64, and 64), with real copies and steps, layers coming and going under `--budget`. Of all
+but its first quarter are told: `exec`, seconds that tasks of a subnet take, bubbles left out; `bubble`; and
+utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some subnets each, until
+the device is full or `--limit` times the first is reached: the largest that fitted beside slots that fill the budget,
+no task having been run again. `--reference` trains by the plain loop, too, and compares the hashes. A space that does
+not fit is a row that says why.
+
+What the paper's figures mean: eight GPUs of 11 GB; "B" of a supernet are bytes of float32 parameters, in GB; its
+artifact draws weights anew at each call of a layer and copies none; the bubbles are those of four stages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from eviction import store_of
+from runs import commit, equal, free_bytes, or_why, prepare, run, timed_recipe
+
+from sennit.memory import cuda
+from sennit.memory.store import HostStore
+from sennit.recipe import Placement, Recipe
+from sennit.runtime import gpu, pipeline
+from sennit.runtime.budget import largest_shares
+from sennit.runtime.fingerprint import fingerprint
+from sennit.runtime.forked import in_child
+from sennit.runtime.pipeline import Pipeline
+from sennit.runtime.placing import plans_of
+from sennit.space.names import unique_tensors
+from sennit.supernet.optim import state_keys
+
+
+@dataclass(frozen=True)
+class Printed:
+    """NASPipe's row: parameters (supernet in GB, cached in millions), and so on."""
+
+    supernet: str
+    cached: str
+    batch: int
+    gpu_memory: str
+    utilisation: str
+    host: str
+    exec_s: float
+    bubble: float
+    hits: float
+
+
+PAPER = {
+    "nlp.c1": Printed("14.8B", "1327M", 192, "7.8x", "3.9x", "57.8G", 1.13, 0.39, 0.864),
+    "nlp.c2": Printed("10.8B", "1350M", 192, "7.8x", "2.8x", "40.0G", 1.09, 0.57, 0.916),
+    "nlp.c3": Printed("5.8B", "1327M", 192, "7.8x", "2.0x", "20.3G", 1.12, 0.68, 0.943),
+    "cv.c1": Printed("7.4B", "940M", 64, "7.8x", "3.5x", "29.1G", 0.87, 0.43, 0.926),
+    "cv.c2": Printed("3.8B", "983M", 64, "7.9x", "2.6x", "14.6G", 0.86, 0.58, 0.948),
+    "cv.c3": Printed("1.7B", "1021M", 64, "7.6x", "2.0x", "6.1G", 0.89, 0.68, 0.971),
+}
+"""The paper prints no row for NLP.c0."""
+
+SPACES = ("nlp.c3", "cv.c3", "cv.c2", "cv.c1", "nlp.c2", "nlp.c1", "nlp.c0")
+"""Cheap ones first."""
+
+MARGIN = 6 << 30
+"""Bytes of the host beside the store: processes, CUDA, data."""
+
+REAL_WORKER = gpu.gpu_worker
+
+TRIAL = 5
+"""Subnets of a trial: they fill the least budget that a run may have."""
+
+
+def sizes(recipe: Recipe) -> dict[str, int]:
+    """Of the supernet: parameters, their bytes, and bytes with optimizer state."""
+    held = [t for t in unique_tensors(recipe.built.skeleton).values() if isinstance(t, torch.nn.Parameter)]
+    nbytes = sum(t.nbytes for t in held)
+    copies = 1 + len(state_keys(recipe.optimizer_name, recipe.optimizer_arguments))
+    return {"parameters": sum(t.numel() for t in held), "bytes": nbytes, "with_state": nbytes * copies}
+
+
+def resized(recipe: Recipe, batch: int) -> Recipe:
+    """The recipe with other batches, and with the programs that have been recorded."""
+    other = replace(recipe, batch_size=batch)
+    kept = {k: v for k, v in vars(recipe.built).items() if k not in ("recipe", "batches", "example")}
+    vars(other.built).update(kept)
+    return other
+
+
+def as_device_of(gib: float, less: int = 0) -> None:
+    """Workers to come may take so much of a GPU (0: all of it) less so many bytes, and no more."""
+
+    def limited(rank: int, *arguments: Any) -> Any:
+        worker = REAL_WORKER(rank, *arguments)
+        total = torch.cuda.get_device_properties(rank).total_memory
+        torch.cuda.set_per_process_memory_fraction((min(gib * 2**30 or total, total) - less) / total, rank)
+        return worker
+
+    gpu.gpu_worker = limited
+
+
+def trial(recipe: Recipe, placement: Placement, memory: float) -> dict[str, Any]:
+    """Train some subnets of a store whose values and speed are of no matter: parameters of zero, not pinned.
+
+    They get the least budget, which they fill, and the device lacks what the whole budget would take beside it.
+    """
+    store, built = store_of(recipe), recipe.built
+    least = max(largest_shares(built, plans_of(built, placement, store.home), store)) + store.spare()
+    filled = min(placement.budget_bytes, sum(store.size(g.name) for g in store.groups.all) // placement.workers)
+    if (beside := filled - least) > 0:
+        placement = replace(placement, budget=(least + 1024) / 2**30)
+    as_device_of(memory, max(0, beside))
+    pipeline.initialise = lambda *arguments: None  # type: ignore[assignment]
+    HostStore.populate = lambda *arguments: None  # type: ignore[method-assign]
+    cuda._pin = lambda host: False
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Pipeline(recipe, placement, Path(folder) / "access.jsonl") as engine,
+    ):
+        engine.run_to(TRIAL, lambda: False)
+        again = engine.figures().get("tasks_run_again", 0)
+    return {"why": f"{again} tasks were run again"} if again else {}
+
+
+def largest(recipe: Recipe, placement: Placement, limit: int, memory: float) -> dict[str, Any]:
+    """Double the batch until it does not fit."""
+    tried: dict[int, str] = {}
+    batch = recipe.batch_size
+    while batch * 2 <= recipe.batch_size * limit:
+        other = resized(recipe, batch * 2)
+        why = in_child(lambda other=other: or_why(lambda: trial(other, placement, memory))).get("why", "")
+        tried[batch * 2] = why or "fits"
+        if why:
+            break
+        batch *= 2
+    return {"largest": batch, "tried": tried}
+
+
+def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Callable[[dict[str, Any]], None]) -> None:
+    row: dict[str, Any] = {"space": name, "batch": recipe.batch_size, **sizes(recipe)}
+    if (need := row["with_state"] + MARGIN) > (free := free_bytes()):
+        row["why"] = f"the supernet with its state and {MARGIN >> 30} GiB are {need:,} bytes, the host has {free:,}"
+        keep(row)
+        return
+    rows: list[dict[str, Any]] = []
+    for devices in range(1, given.gpus + 1):
+        where = Placement(workers=devices, device=given.device, budget=given.budget, **given.placement)
+        told = or_why(lambda where=where: {"prepare_s": prepare(recipe, where)})
+        if "why" not in told:
+            told.update(run(recipe, "pipeline", where, given.steps, warm=given.steps // 4))
+        rows.append({**row, "devices": devices, **told})
+        if "why" not in told and given.limit > 1:
+            rows[-1].update(largest(recipe, where, given.limit, given.memory))
+        keep(rows[-1])
+    if given.reference and any("why" not in r for r in rows):
+        plain = run(recipe, "plain", Placement(device=given.device), given.steps)
+        keep({**row, "devices": 1, **plain, "equal": "why" not in plain and equal([*rows, plain])})
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """As the table's columns."""
+    head = [row["space"], f"{row['parameters'] / 1e6:,.0f} M, {row['bytes'] / 1e9:.1f} GB"]
+    if "why" in row:
+        return [head[0], row.get("engine", "–"), head[1], f"does not run: {row['why'].splitlines()[0][:200]}"]
+    timed, slots, counters = row.get("timed"), row.get("slots"), row.get("counters", {})
+    cached = counters.get("parameters in slots, bytes")
+    memory = counters.get("device memory, most bytes", row.get("device_bytes"))
+    return [
+        head[0], f"{row['engine']}, D = {row['devices']}", head[1],
+        f"{cached / 4e6:,.0f} M, {cached / 1e9:.2f} GB" if cached is not None else "–",
+        f"{row['batch']:,} ({row['largest']:,})" if "largest" in row else f"{row['batch']:,}",
+        f"{memory / 1e9:.1f} GB" if memory is not None else "–",
+        f"{timed['utilisation']:.2f}" if timed else "–", f"{row['host_bytes'] / 1e9:.1f} GB",
+        f"{timed['busy_ms_per_subnet'] / 1e3:.3f}" if timed else f"{row['ms_per_subnet'] / 1e3:.3f}",
+        f"{timed['bubble']:.3f}" if timed else "–", f"{slots['hit_rate']:.3f}" if slots else "–",
+        f"{row['setup_s']:.0f}", str(row.get("equal", "")),
+    ]  # fmt: skip
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    """Markdown."""
+    columns = "space, run, supernet, cached, batch (largest), device memory, utilisation, host memory, exec s, bubble"
+    columns += ", hits, set-up s, equal"
+    print("| " + " | ".join(columns.split(", ")) + " |\n" + "|---" * 13 + "|")
+    printed = ""
+    for row in rows:
+        paper = PAPER.get(row["space"])
+        if paper is not None and row["space"] != printed:
+            told = [
+                paper.supernet, paper.cached, f"{paper.batch} rows", f"{paper.gpu_memory} 11 GB", paper.utilisation,
+                paper.host, paper.exec_s, paper.bubble, paper.hits, "", "",
+            ]  # fmt: skip
+            print(f"| {row['space']} | paper, 8 GPUs | {' | '.join(map(str, told))} |")
+        printed = row["space"]
+        print(f"| {' | '.join(cells(row))} |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spaces", default=",".join(SPACES), help="names of recipes, joined by ','")
+    parser.add_argument("--ende", help="TSV of the sentence pairs")
+    parser.add_argument("--cifar", help="cifar10_jpeg.npz")
+    parser.add_argument("--batch", default="12288,64", help="tokens and images; 0: the recipe's")
+    parser.add_argument("--limit", type=int, default=8, help="largest batch, times the first; 1: none is tried")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--budget", type=float, default=11.0, help="GiB of each device for layers and their state")
+    parser.add_argument("--memory", type=float, default=0.0, help="GiB of a device, less than it has")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--placement", type=json.loads, default={}, help="more of it, as a JSON object")
+    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--commit", help="of this code, where git cannot tell")
+    parser.add_argument("--out", required=True, type=Path)
+    given = parser.parse_args()
+    as_device_of(given.memory)
+    result: dict[str, Any] = {
+        "command": " ".join(sys.argv), "commit": given.commit or commit(),
+        "fingerprint": in_child(lambda: fingerprint(given.device)), "steps": given.steps, "budget": given.budget,
+        "memory": given.memory, "paper": {name: vars(row) for name, row in PAPER.items()}, "rows": [],
+    }  # fmt: skip
+
+    def keep(row: dict[str, Any]) -> None:
+        result["rows"].append(row)
+        print(json.dumps({k: str(v)[:200] for k, v in row.items() if k != "placement"}), flush=True)
+        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    tokens, images = map(int, given.batch.split(","))
+    for name in given.spaces.split(","):
+        language = name.startswith("nlp")
+        data = (given.ende if language else given.cifar) if "small" not in name else None
+        recipe = timed_recipe(f"recipes/{name}.toml", data, tokens if language else images)
+        space_rows(name, recipe, given, keep)
+    print()
+    table(result["rows"])
+    return 0 if all(row.get("equal", True) for row in result["rows"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
