@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.gpu_hashes import commit
+from benchmarks.runs import commit
 from benchmarks.speed import __doc__ as about
 from benchmarks.speed.beside import Seen, beside, predictable
 from benchmarks.speed.costs import Prices, prices_of, to_plain

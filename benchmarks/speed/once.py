@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_hashes import HASHES
+from benchmarks.runs import HASHES
 from benchmarks.speed.costs import idle_of
 from benchmarks.speed.kernels import Look, LookingExecutor
 from benchmarks.speed.rows import LAYERS, Row

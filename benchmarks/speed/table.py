@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_hashes import HASHES
+from benchmarks.runs import HASHES
 from benchmarks.speed.rows import BASE
 
 HEAD = (

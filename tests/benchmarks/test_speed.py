@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks.gpu_hashes import HASHES
+from benchmarks.runs import HASHES
 from benchmarks.speed import kept, once
 from benchmarks.speed.costs import HostCost, host_cost, idle_of, prices_of
 from benchmarks.speed.kernels import Look, LookingExecutor, summed
