@@ -8,6 +8,7 @@ are the child's own once it writes), a pipeline copies them into its store.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,9 +37,9 @@ class Kept:
             module.initialise = self.initialise  # type: ignore[attr-defined]
 
     def initialise(
-        self, space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None
+        self, space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None, *others: Any
     ) -> nn.Module:
-        """As `sennit.space.initialise.initialise`."""
+        """As `sennit.space.initialise.initialise`, whose other arguments say who draws."""
         if not self.wanted:
             return space
         assert seed == self.seed

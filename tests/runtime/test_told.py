@@ -10,6 +10,7 @@ import torch
 
 from sennit.errors import NanLossError
 from sennit.runtime import stepping, tasks
+from sennit.runtime.forked import in_child
 from sennit.runtime.load import load_run
 from sennit.runtime.told import Told
 from sennit.supernet.hashes import hash_tensors
@@ -82,11 +83,14 @@ def test_numbers_on_the_host_are_there_at_once() -> None:
     assert told.there() and told.numbers() == [1.5, 2.0]
 
 
-@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
-def test_numbers_of_a_gpu_arrive() -> None:
+def arrived() -> list[Any]:
     device = torch.device("cuda", 0)
     Told(torch.zeros(3, device=device)).numbers()  # the first one starts CUDA and takes host memory
     torch.cuda._sleep(2_000_000_000)  # pyright: ignore[reportPrivateUsage]
     told = Told(torch.full((3,), 4.0, device=device))
-    assert not told.there()
-    assert told.numbers() == [4.0, 4.0, 4.0] and told.there()
+    return [told.there(), told.numbers(), told.there()]
+
+
+@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+def test_numbers_of_a_gpu_arrive() -> None:
+    assert in_child(arrived) == [False, [4.0, 4.0, 4.0], True]

@@ -27,7 +27,6 @@ HELP = """Trains the supernet of a recipe, on any number of workers with the sam
     sennit train digits --steps 500 --out runs/first --resume
     sennit train --replay runs/first --workers 4 --probe watch.py"""
 
-UNTRIED = "has not been tried on a GPU yet, and its bits there are not known; leave it out, or use --device cpu"
 NO_PIPELINE = "belongs to --engine pipeline; --engine plain is a loop in one process"
 
 
@@ -170,8 +169,6 @@ class Train:
             ):
                 if value != unused:
                     raise UserError(f"--{name} {value} {NO_PIPELINE}")
-        if self.device == "cuda" and self.replicas > 1:
-            raise UserError(f"--replicas {self.replicas} {UNTRIED}")
         if self.schedule:
             policy(self.schedule)  # an unknown name is refused before the space is recorded
         plan = None if self.plan is None else str(self.plan)
