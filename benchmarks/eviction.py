@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from given import positive, refusing, whole, writable
+
 from sennit.memory.eviction import Key
 from sennit.memory.rehearsal import Moment, Rehearsal, What, most_kept, uses
 from sennit.memory.store import HostStore
@@ -30,6 +32,7 @@ from sennit.recipe import CheckpointRule, EvaluateRule, Placement, Recipe, load_
 from sennit.runtime.budget import largest_shares
 from sennit.runtime.placing import plans_of
 from sennit.runtime.recorder import LET_IN
+from sennit.runtime.refuse import check
 from sennit.runtime.request import Request
 from sennit.runtime.subnet import parts_of
 from sennit.runtime.train import train
@@ -167,15 +170,22 @@ def table(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe")
-    parser.add_argument("--subnets", type=int, default=60)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--subnets", type=whole(), default=60)
+    parser.add_argument("--workers", type=whole(), default=2)
     parser.add_argument("--release", choices=["stage", "layer"], default="stage")
-    parser.add_argument("--copy", type=float, default=0.15)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--copy", type=positive, default=0.15)
+    parser.add_argument("--out", type=writable)
     given = parser.parse_args()
-    recipe = load_recipe(given.recipe)
-    recipe = replace(recipe, checkpoint=CheckpointRule(every=given.subnets), evaluate=EvaluateRule())
-    record = recorded(recipe, Placement(workers=given.workers, release=given.release), given.subnets, given.copy)
+    with refusing(parser):
+        recipe = load_recipe(given.recipe)
+        recipe = replace(recipe, checkpoint=CheckpointRule(every=given.subnets), evaluate=EvaluateRule())
+        placement = Placement(workers=given.workers, release=given.release)
+        check(Request(recipe=recipe, placement=placement, steps=given.subnets))
+        if recipe.built.sampler().learning:
+            parser.error(
+                f"{given.recipe}: sampler = {recipe.sampler!r} draws by results, and here a stream is rehearsed"
+            )
+        record = recorded(recipe, placement, given.subnets, given.copy)
     cases = [(shares, name, policy) for shares in SHARES for name, policy in POLICIES.items()]
     cases += [
         (shares, "next-use", {**POLICIES["next-use"], "ahead": ahead})

@@ -29,10 +29,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from given import device, positive, whole, writable
 from torch import Tensor, nn
 
 from sennit.profile.measure import MOST
@@ -238,14 +238,14 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="NASPipe's Table 5 beside ours.")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--device", type=device, default="cuda", metavar="{cuda,cpu}")
     parser.add_argument("--small", action="store_true", help="sizes for a rehearsal")
-    parser.add_argument("--length", type=int, help="tokens per sentence, which the paper does not print (64)")
-    parser.add_argument("--channels", type=int, help="of the images (64)")
+    parser.add_argument("--length", type=whole(), help="tokens per sentence, which the paper does not print (64)")
+    parser.add_argument("--channels", type=whole(), help="of the images (64)")
     parser.add_argument("--precision", default="fp32", choices=[p for p in PRECISIONS if p != "bf16"])
-    parser.add_argument("--each", type=float, default=1.0, help="seconds that a measurement is repeated")
+    parser.add_argument("--each", type=positive, default=1.0, help="seconds that a measurement is repeated")
     parser.add_argument("--commit", help="of this code, where git cannot tell")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=writable, required=True)
     given = parser.parse_args()
     chosen = SMALL if given.small else PAPER
     sizes = Sizes(

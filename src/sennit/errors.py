@@ -31,18 +31,32 @@ class RunError(RuntimeError):
     """A run that started well and failed: NaN loss, a dead worker, a full disk."""
 
 
-class NanLossError(RunError):
+class HaltError(RunError):
+    """A subnet cannot be trained; those before it have been, as far as nothing of later ones was in the way.
+
+    Attributes:
+        seq_id: the subnet.
+    """
+
+    def __init__(self, message: str, seq_id: int) -> None:
+        super().__init__(message)
+        self.seq_id = seq_id
+
+
+class NanLossError(HaltError):
     """The loss of a subnet is not finite.
 
     Attributes:
-        seq_id: the subnet whose loss is NaN or infinite.
         micro_batch: the first micro-batch of it where that shows.
     """
 
     def __init__(self, message: str, seq_id: int, micro_batch: int) -> None:
-        super().__init__(message)
-        self.seq_id = seq_id
+        super().__init__(message, seq_id)
         self.micro_batch = micro_batch
+
+
+class BudgetError(HaltError):
+    """The budget of a worker does not hold what a subnet needs there."""
 
 
 class Interrupted(RunError):

@@ -46,6 +46,13 @@ def test_a_probe_sees_every_subnet_and_changes_nothing(call: Callable, run: Path
     assert sorted(run.rglob("*")) == before and not Path("runs").exists()
 
 
+def test_virtual_devices_repeat_nothing(call: Callable, run: Path) -> None:
+    """Was run to its end, and then compared with nothing."""
+    done = call("train", "--replay", run, "--probe", "watch.py", "--device", "virtual", "--workers", "2")
+    assert done.exit == 2 and "--device virtual trains nothing" in done.err and "use --device cpu" in done.err
+    assert not Path("seen.jsonl").exists()
+
+
 def test_what_a_probe_prints_does_not_disturb_json(call: Callable, run: Path) -> None:
     done = call("train", "--replay", run, "--probe", "watch.py:loud", "--steps", "5", "--json")
     assert done.json["steps"] == 5 and "subnet 4" in done.err

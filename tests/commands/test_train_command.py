@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.runtime.host_gpu import stand_in
 
+from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 
 HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
@@ -156,3 +157,51 @@ def test_interrupted_before_the_first_subnet(
     wanted = json.loads((trained_once / "result.json").read_text())
     rest = call("train", "r.toml", "--out", "o", "--resume", "--json")
     assert [rest.json[key] for key in HASHES] == [wanted[key] for key in HASHES]
+
+
+def lines_changed(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], Any]:
+    return lambda path: path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+
+def added(line: str) -> Callable[[Path], Any]:
+    return lambda path: path.write_bytes(path.read_bytes() + line.encode())
+
+
+SPAN = '{"worker":%d,"kind":"F","seq_id":%d,"micro_batch":0,"run":%d,"start":0.0,"end":9.0}\n'
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "garbage": lines_changed(lambda lines: [*lines[:-3], b"zzz\n", *lines[-3:]]),
+    "no facts": lines_changed(lambda lines: lines[1:]),
+    "nothing": lines_changed(lambda lines: []),
+    "no spans": lines_changed(lambda lines: lines[:1]),
+    "a span is missing": lines_changed(lambda lines: [line for line in lines if b'"seq_id":2,' not in line]),
+    "not text": lambda path: path.write_bytes(bytes(range(256)) * 64),
+    "removed": lambda path: path.unlink(),
+    "a task twice": lines_changed(lambda lines: [*lines, *(line for line in lines if b'"kind"' in line)][:-1]),
+    "another subnet": added(SPAN % (0, 99_999_999, 0)),
+    "another run": added(SPAN % (60_000, 2, 1000)),
+    "no subnet": added(SPAN % (1, -1, -1)),
+    "a wild counter": added('{"counter":"graphs","worker":0,"time":0,"value":1e999}\n'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_trace_ends_no_healthy_run(
+    damage: str, call: Callable, workplace: Path, trained_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was an error after the last subnet, and no result."""
+    close = Pipeline.close
+
+    def damaging(engine: Pipeline, failed: bool) -> None:
+        close(engine, failed)
+        DAMAGE[damage](engine.crew.logs.with_name("trace.jsonl"))
+
+    monkeypatch.setattr(Pipeline, "close", damaging)
+    done = call("train", "r.toml", "--out", "o", "--workers", "2", "--json")
+    assert done.exit == 0 and "Traceback" not in done.err
+    wanted = json.loads((trained_once / "result.json").read_text())
+    kept = json.loads(Path("o/result.json").read_text())
+    assert [done.json[key] for key in HASHES] == [kept[key] for key in HASHES] == [wanted[key] for key in HASHES]
+    if damage in ("garbage", "no facts", "nothing", "not text"):
+        assert "trace.json is not written" in done.err and not Path("o/trace.json").exists()
+    if damage not in ("no spans", "a span is missing", "another subnet", "another run", "no subnet", "a wild counter"):
+        assert "what the run could have taken is not known: " in done.err and done.json["prospect"] is None

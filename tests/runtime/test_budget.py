@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from sennit.errors import NanLossError, RunError, UserError
+from sennit.errors import BudgetError, NanLossError, RunError, UserError
 from sennit.memory.cpu import CpuStore
 from sennit.memory.device import HostDevice
 from sennit.memory.eviction import Key, LatestNextUse, LeastRecent, never
 from sennit.memory.slots import SlotStore
 from sennit.memory.store import HostStore
 from sennit.recipe import CheckpointRule, Placement, Recipe
+from sennit.runtime import worker
 from sennit.runtime.budget import largest_shares
 from sennit.runtime.forked import in_child
 from sennit.runtime.placing import plans_of
+from sennit.runtime.scheduling import settled
 from sennit.runtime.share import Parts
+from sennit.space.initialise import build_on_meta
 from sennit.trace.events import read_call
 from tests.memory.late import LateDevice
 from tests.runtime.runs import hashes, recipe, run
@@ -161,6 +164,82 @@ def test_a_share_that_shows_only_when_a_subnet_is_cut_is_refused_then(tmp_path: 
     made = recipe(**{**CHAIN, "steps": 4, "micro_batches": 4})
     with pytest.raises(RunError, match=r"(?s)--budget .* is too little: .* on one worker.*Later subnets may need more"):
         run(made, tmp_path / "run", workers=2, schedule="chimera", budget=1e-6)
+
+
+SHORT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "cuts": ({}, {"cuts": [[3], [3], [3], [3], [3], [3], [3], [3], [1]]}),
+    "cuts, delayed": ({"shared": "delayed:3"}, {"cuts": [[3], [3], [3], [3], [3], [3], [3], [3], [1]]}),
+    "cuts, bulks": ({"sync": "bulk:3", "steps": 24}, {"cuts": [[3], [3], [3], [3], [3], [3], [3], [3], [3], [3], [1]]}),
+    "chimera": ({"micro_batches": 4, "batch_size": 8}, {"schedule": "chimera"}),
+}  # fmt: skip
+
+
+def needs(made: Recipe, placement: Placement) -> list[int]:
+    """Of each subnet, bytes that the worker with most of it needs."""
+    built = made.built
+    host = HostStore(
+        built.recordings.skeleton, built.groups, built.always[0] | built.always[1], made.sharing, made.optimizer_name,
+        made.optimizer_arguments,
+    )  # fmt: skip
+    for name, parameter in build_on_meta(built.space_factory, made.space_args).named_parameters():
+        host.home(name).copy_(torch.ones(parameter.shape))
+    plans, found = plans_of(built, settled(made, placement), host.home), list[int]()
+    for y, task in enumerate(built.tasks(made.steps)):
+        program = built.program(task.arch)
+        plans.tell(y, program.places)
+        held: list[set[str]] = [set() for _ in range(plans.workers)]
+        for step in program.steps:
+            for rank in plans.spread(y, step.block, made.micro_batches):
+                held[rank] |= {g for g in built.groups.of_step(step)[0] if host.comes_and_goes(g)}
+        found.append(max(sum(map(host.size, groups)) for groups in held) + host.spare())
+    return found
+
+
+@pytest.mark.parametrize("case", SHORT)
+def test_a_budget_that_turns_out_too_small_loses_nothing(case: str, tmp_path: Path) -> None:
+    """Was the last checkpoint, however long ago: what is said to be kept is there, and goes on to the same bits."""
+    changes, placed = SHORT[case]
+    made = recipe(**{**CHAIN, "steps": 12, **changes})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    placed = {"workers": 2, **placed}
+    if (cuts := placed.pop("cuts", None)) is not None:
+        placed["plan"] = str(tmp_path / "cuts.json")
+        Path(placed["plan"]).write_text(json.dumps({"format": "sennit.cuts/1", "cuts": cuts}))
+    sizes = needs(made, Placement(**placed))
+    y = next(y for y in range(4, made.steps) if sizes[y] > max(sizes[:y]))
+    cut = y // made.sync_rule.bulk(2) * made.sync_rule.bulk(2)
+    with pytest.raises(
+        BudgetError, match=rf"(?s)--budget .* is too little: .*{sizes[y]:,} bytes.*is kept in"
+    ) as caught:
+        run(made, tmp_path / "run", **placed, budget=(sizes[y] - 1) / 2**30, in_flight=2)
+    assert caught.value.seq_id == cut and f"before subnet {cut} is kept" in str(caught.value)
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == [f"{cut:08d}"]
+    assert hashes(run(made, tmp_path / "run", resume=True, **placed)) == hashes(plain)
+    assert not violations(tmp_path / "run")
+
+
+@pytest.mark.parametrize("in_flight", [1, 6])
+def test_a_subnet_that_is_seen_to_be_too_large_only_when_it_comes_in(
+    in_flight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have gone on by then; what is said to be kept is."""
+    monkeypatch.setattr(worker, "KNOWN", 0)
+    made = recipe(**{**CHAIN, "steps": 12, "checkpoint": CheckpointRule(every=3)})
+    plan = tmp_path / "cuts.json"
+    plan.write_text(json.dumps({"format": "sennit.cuts/1", "cuts": [[3], [3], [3], [3], [3], [3], [3], [3], [1]]}))
+    placed: dict[str, Any] = {"workers": 2, "plan": str(plan)}
+    sizes = needs(made, Placement(**placed))
+    y = next(y for y in range(4, made.steps) if sizes[y] > max(sizes[:y]))
+    with pytest.raises(BudgetError, match=r"--budget .* is too little") as caught:
+        run(made, tmp_path / "run", **placed, budget=(sizes[y] - 1) / 2**30, in_flight=in_flight)
+    newest = max((tmp_path / "run" / "checkpoints").iterdir())
+    assert str(newest) in str(caught.value)
+    assert newest.name == f"{y:08d}" or "later subnets had gone on already" in str(caught.value)
+    assert in_flight > 1 or newest.name == f"{y:08d}"
+    assert hashes(run(made, tmp_path / "run", resume=True, **placed)) == hashes(
+        run(made, tmp_path / "plain", engine="plain")
+    )
+    assert not violations(tmp_path / "run")
 
 
 def test_a_budget_where_it_means_nothing_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from sennit.errors import RunError, UserError
 from sennit.runtime.control import Line
-from sennit.runtime.launcher import Crew, Process
+from sennit.runtime.launcher import Crew
+from sennit.runtime.process import Process
 
 TOLD = {"kind": "user", "text": "a loader process was killed", "trace": "", "place": ""}
 
@@ -44,7 +45,6 @@ def test_a_worker_that_has_ended_is_quoted(
         os._exit(1)
     theirs.close()
     crew = Crew(share=None, logs=tmp_path / "access.jsonl", processes=[Process(0, pid, ours)])  # type: ignore[arg-type]
-    crew.next_result = 1
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     if told is None:
         with pytest.raises(RunError, match="worker 0 ended with exit code 1; all workers were stopped"):

@@ -27,6 +27,9 @@ RESTORE = "put it back as the run wrote it"
 class _Placement:
     workers: Annotated[int, Meta(ge=1)]
     device: str
+    replicas: Annotated[int, Meta(ge=1)] = 1
+    budget: float = 0.0
+    executor: str = "eager"
 
 
 @dataclass
@@ -47,6 +50,7 @@ class RunFile:
     engine: str
     fingerprint: _Fingerprint
     steps: Count
+    hosts: Annotated[int, Meta(ge=1)] = 1
     recipe_name: str = "run"
     comparable: bool = True
 
@@ -61,10 +65,54 @@ class _Prospect:
 
 
 @dataclass
+class _Slots:
+    hit_rate: float | None
+    fetched_bytes: float
+    written_bytes: float
+    stall_s: float
+
+
+@dataclass
+class _Graphs:
+    captured: Count
+    replayed_steps: Count
+    eager_steps: Count
+
+
+@dataclass
+class _Hosts:
+    hosts: Count
+    pushes: float = 0
+    pushed_bytes: float = 0
+    gathered_bytes: float = 0
+    tensor_bytes: float = 0
+    stall_s: float = 0
+
+
+@dataclass
+class _Call:
+    """Figures of one call; `sennit.runtime.calls`."""
+
+    steps: Count
+    first: Count
+    seconds: float
+    workers: Annotated[int, Meta(ge=1)]
+    subnets_per_s: float | None = None
+    bubble: float | None = None
+    replicas: Count = 1
+    engine: str = ""
+    slots: _Slots | None = None
+    graphs: _Graphs | None = None
+    hosts: _Hosts | None = None
+    tasks_run_again: Count = 0
+
+
+@dataclass
 class ResultFile:
     """`result.json`."""
 
     steps: Count
+    first: Count = 0
     weights_sha256: str | None = None
     optimizer_sha256: str | None = None
     losses_sha256: str | None = None
@@ -73,6 +121,11 @@ class ResultFile:
     seconds: float | None = None
     gpus: Count | None = None
     prospect: _Prospect | None = None
+    slots: _Slots | None = None
+    graphs: _Graphs | None = None
+    hosts: _Hosts | None = None
+    tasks_run_again: Count = 0
+    earlier: list[_Call] = field(default_factory=list[_Call])
 
 
 @dataclass

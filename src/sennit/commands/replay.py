@@ -37,6 +37,11 @@ def replay(options: Train, out: Output) -> int:
         raise UserError(f"--replay {options.replay} needs --probe FILE, a file.py with a function probe(event)")
     if options.resume:
         raise UserError("--replay repeats a run from its beginning; leave out --resume")
+    if options.device == "virtual":
+        raise UserError(
+            f"--device virtual trains nothing, so there would be nothing to compare with --replay {options.replay}; "
+            "use --device cpu or cuda"
+        )
     file, name = probe_file(options.probe)
     recorded = Recorded.open(options.replay)
     recipe = _recipe(options, recorded)

@@ -11,6 +11,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
+from sennit.commands.counted import counted_rows, subnets_of, took, workers_of
 from sennit.commands.output import Output, figure
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import CheckpointError, UserError
@@ -114,6 +115,7 @@ def _table(title: str, rows: list[tuple[str, str]]) -> Table:
 
 def facts_of(recorded: Recorded) -> dict[str, Any]:
     """All that the folder tells."""
+    from sennit.runtime.calls import OF_CALL
     from sennit.runtime.checkpoint import folders
 
     run, result, done = recorded.run, recorded.result or {}, len(recorded.lines)
@@ -133,9 +135,15 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         "of": run["steps"],
         "engine": run["engine"],
         "workers": placement["workers"],
+        "replicas": placement.get("replicas", 1),
         "device": placement["device"],
+        "hosts": run.get("hosts", 1),
+        "budget": placement.get("budget", 0.0),
+        "executor": placement.get("executor", "eager"),
         "gpus": result.get("gpus"),
         **{key: result.get(key) for key in ("subnets_per_s", "bubble", "prospect", "seconds", *HASHES)},
+        "last_call": {key: result[key] for key in OF_CALL if key in result},
+        "earlier": result.get("earlier", []),
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
         "loss_first_mean": sum(losses[:some]) / some if some else None,
@@ -182,22 +190,38 @@ def _searches(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _placement(facts: dict[str, Any]) -> str:
+    hosts = f" of {facts['hosts']} hosts" if facts["hosts"] > 1 else ""
+    budget = f", budget {facts['budget']:g} GiB" if facts["budget"] else ""
+    executor = f", executor {facts['executor']}" if facts["executor"] != "eager" else ""
+    return f"{workers_of(facts)}{hosts} on {facts['device']}{budget}{executor}"
+
+
+def _calls(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Figures of each call, and which subnets they are of."""
+    rows: list[tuple[str, str]] = []
+    last = facts["last_call"]
+    if last.get("seconds") is not None:
+        alone = not last.get("first") and last["steps"] == facts["steps"]
+        ran = "" if alone else f"{subnets_of(last)}: " if last["steps"] > last["first"] else "no subnet was left: "
+        rows += [("last call", f"{ran}{took(last)}"), *counted_rows(last)]
+    for number, call in enumerate(facts["earlier"], 1):
+        counted = "".join(f"; {name}: {text}" for name, text in counted_rows(call))
+        rows.append((f"call {number}", f"{subnets_of(call)}: {took(call)}, {workers_of(call)}{counted}"))
+    return rows
+
+
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """For people; an empty text leaves a row out."""
     from sennit.runtime.transport import shared_gpus
 
-    workers = f"{facts['workers']} worker{'s' if facts['workers'] > 1 else ''}"
-    placement = "plain loop" if facts["engine"] == "plain" else workers
     rows = [
         ("recipe", facts["recipe"]),
         ("state", f"{facts['state']}: {facts['steps']} of {facts['of']} subnets"),
-        ("placement", f"{placement} on {facts['device']}"),
+        ("placement", _placement(facts)),
         ("shared", shared_gpus(facts["workers"], facts["gpus"] or 0)),
     ]
-    if facts["seconds"] is not None:
-        rate = "" if facts["subnets_per_s"] is None else f", {facts['subnets_per_s']:.3g} subnets/s"
-        bubble = "" if facts["bubble"] is None else f", bubble {facts['bubble']:.2f}"
-        rows.append(("last call", f"{facts['seconds']:.1f} s{rate}{bubble}"))
+    rows += _calls(facts)
     if (found := facts["prospect"]) is not None:
         rows += [
             (

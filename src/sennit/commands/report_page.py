@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sennit.commands.counted import workers_of
 from sennit.commands.output import figure
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.trace.access import read_accesses
@@ -42,11 +43,14 @@ def run_content(
     made_with = run["fingerprint"]
     access = recorded.path / "access.jsonl"
     last = facts["evaluations"][-1] if facts["evaluations"] else {}
+    of_call = ", last call" if facts["last_call"].get("first") else ""
     tiles = [
         ("of the subnets", f"{facts['steps']} / {facts['of']}"),
-        ("workers", "plain loop" if run["engine"] == "plain" else str(facts["workers"])),
-        ("subnets per second", "" if facts["subnets_per_s"] is None else figure(facts["subnets_per_s"])),
-        ("bubble", "" if facts["bubble"] is None else f"{facts['bubble']:.2f}"),
+        ("workers", workers_of(facts).removesuffix(" workers").removesuffix(" worker")),
+        ("hosts", str(facts["hosts"]) if facts["hosts"] > 1 else ""),
+        (f"subnets per second{of_call}", "" if facts["subnets_per_s"] is None else figure(facts["subnets_per_s"])),
+        (f"bubble{of_call}", "" if facts["bubble"] is None else f"{facts['bubble']:.2f}"),
+        *_counted_tiles(facts["last_call"], of_call),
         (f"mean loss of the last {facts['averaged']}", figure(facts["loss_last_mean"]) if facts["averaged"] else ""),
         (f"{last.get('metric')}, mean", "" if last.get("mean") is None else figure(last["mean"])),
     ]
@@ -71,6 +75,16 @@ def run_content(
             Facts("Fingerprint", [(name, str(value)) for name, value in made_with.items()]),
         ],
     )
+
+
+def _counted_tiles(call: Mapping[str, Any], of_call: str) -> list[tuple[str, str]]:
+    """Of layers that come and go, and of steps that are replayed."""
+    hits, graphs = (call.get("slots") or {}).get("hit_rate"), call.get("graphs") or {}
+    steps = graphs.get("replayed_steps", 0) + graphs.get("eager_steps", 0)
+    return [
+        (f"reads that hit{of_call}", "" if hits is None else f"{hits:.3f}"),
+        (f"steps replayed{of_call}", f"{graphs['replayed_steps'] / steps:.3f}" if steps else ""),
+    ]
 
 
 def trace_content(path: Path, trace: Trace) -> Content:

@@ -94,6 +94,7 @@ class Simulate:
 
     def run(self, out: Output) -> int:
         """Simulate and show."""
+        from sennit.plan.replicated import spare_words
         from sennit.runtime.usercode import blaming
         from sennit.schedule.policy import policy
         from sennit.simulate.space_load import SpaceLoad, space_size
@@ -136,6 +137,8 @@ class Simulate:
         watched = self.trace is not None or self.csv is not None
         with blaming(UserError, "while the schedule was simulated"):
             found = run.report(with_levers=not self.no_levers, watch=spans.append if watched else None)
+        if spare := spare_words(self.replicas, self.micro_batches):
+            out.say(spare)
         if self.csv is not None:
             write_order(self.csv, spans, self.micro_batches)
         if self.trace is not None:

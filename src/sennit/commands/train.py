@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
+from sennit.commands.counted import counted_rows, workers_of
 from sennit.commands.output import Output, figure
 from sennit.commands.progress import TrainMeter
 from sennit.errors import RecipeError, RunError, UserError
@@ -136,7 +137,7 @@ class Train:
                 out.say(line)
         with TrainMeter(out) as meter, blaming(RunError, "while training"):
             result = train(request, meter.tell)
-        looked = look_back(request, Path(result["out"])) if result["subnets_per_s"] else None
+        looked = look_back(request, Path(result["out"]), out) if result["subnets_per_s"] else None
         result["prospect"] = None if looked is None else asdict(looked)
         out.result(result, *told(result), *(looked.lines() if looked else ()))
         return 0
@@ -198,7 +199,7 @@ def on_hosts(request: Request, out: Output, train: Callable[[Request, Output], i
     from sennit.runtime.hosts.guest import follow
     from sennit.runtime.hosts.meeting import Meeting
 
-    with Meeting.of_environment(os.environ) as meeting:
+    with Meeting.of_environment(os.environ, note=out.say) as meeting:
         if meeting.here:
             follow(request, meeting, out.say)
             out.result({"host": meeting.here, "hosts": meeting.count})
@@ -226,12 +227,12 @@ def recipe_file(given: Path) -> Path:
     raise RecipeError(f"cannot read recipe {given}: {reason}{hint}{known}")
 
 
-def look_back(request: Request, folder: Path) -> Prospect | None:
+def look_back(request: Request, folder: Path, out: Output) -> Prospect | None:
     """What the run could have taken, kept with its result. Tasks of workers that share a GPU tell nothing of that."""
     from sennit.runtime.prospect import prospect
     from sennit.runtime.runfolder import RunFolder
     from sennit.runtime.transport import shared_gpus
-    from sennit.trace.events import read_call
+    from sennit.trace.events import read_call, refuse_impossible
     from sennit.trace.perfetto import MOST_SPANS
 
     if request.engine == "plain" or request.placement.workers < 2:
@@ -240,7 +241,13 @@ def look_back(request: Request, folder: Path) -> Prospect | None:
     kept = held.read_result()
     if kept is not None and shared_gpus(kept["workers"], kept.get("gpus", 0)):
         return None
-    found = prospect(request.recipe, request.placement, read_call(held.spans, MOST_SPANS).spans)
+    try:
+        trace = read_call(held.spans, MOST_SPANS)
+        refuse_impossible(held.spans, trace)
+        found = prospect(request.recipe, request.placement, trace.spans)
+    except UserError as error:
+        out.say(f"what the run could have taken is not known: {error}")
+        return None
     if found is not None and kept is not None:
         held.write_json("result.json", {**kept, "prospect": asdict(found)})
     return found
@@ -253,19 +260,21 @@ def told(result: dict[str, Any]) -> list[str]:
     rate = f" ({result['subnets_per_s']:.3g} subnets/s)" if result["subnets_per_s"] else ""
     bubble = f", bubble {result['bubble']:.2f}" if result["bubble"] is not None else ""
     loss = f", last loss {figure(result['last_loss'])}" if result["last_loss"] is not None else ""
-    placement = "plain loop" if result["engine"] == "plain" else f"{result['workers']} worker(s)"
-    ran = result["subnets_per_s"] is not None
-    shared = shared_gpus(result["workers"], result.get("gpus", 0))
-    took = f"in {result['seconds']:.1f} s{rate}, {placement}{bubble}" if ran else "were there already, none was left"
+    placement = workers_of(result)
+    took = f"in {result['seconds']:.1f} s{rate}, {placement}{bubble}"
+    if result["subnets_per_s"] is None:
+        took = "were there already, none was left"
+    elif result["first"]:
+        took = f"are there, this call ran the last {result['steps'] - result['first']} {took}"
     lines = [f"{result['out']}: {result['steps']} subnets {took}{loss}"]
-    lines += [f"  {shared}"] if shared and ran else []
+    shared = shared_gpus(result["workers"], result.get("gpus", 0))
+    lines += [f"  {shared}"] if shared and result["subnets_per_s"] is not None else []
+    lines += [f"  {name:9} {text}" for name, text in counted_rows(result)]
     if result["weights_sha256"] is None:
         return [*lines, "  nothing is trained on virtual devices"]
     lines += [f"  {name:9} {result[f'{name}_sha256']}" for name in ("weights", "optimizer", "losses")]
     if result.get("pinned") is False:
         lines.append(f"  not pinned: {result['pinning_refused']}; copies were slow")
-    if again := result.get("tasks_run_again"):
-        lines.append(f"  a device was full: {again} task(s) were run again")
     if not result["comparable"]:
         lines.append("  not comparable: the recipe says allow_nondeterministic = true")
     return lines

@@ -60,6 +60,18 @@ def depth_of(workers: int, replicas: int) -> int:
     return workers // replicas
 
 
+def spare_words(replicas: int, micro_batches: int) -> str:
+    """What to say of more replicas than one subnet can use; nothing if there are none."""
+    if replicas <= max(1, micro_batches):
+        return ""
+    fits = f"--replicas {micro_batches}" if micro_batches > 1 else "no --replicas"
+    return (
+        f"--replicas {replicas}: a subnet has {micro_batches} micro-batch{'es' * (micro_batches > 1)}, so of the "
+        f"{replicas} workers of a stage it keeps {micro_batches} busy, and the others have only other subnets to wait "
+        f"for; use {fits}, or as many micro-batches, which makes it another recipe"
+    )
+
+
 class Replicated:
     """A plan whose stages have `replicas` workers each: stage s has workers s × replicas and so on.
 

@@ -366,14 +366,18 @@ class Recording(TorchFunctionMode):
         self, name: str, kind: Any, target: Any, template: Any, result: Any, where: str,
         params: tuple[str, ...], buffers: tuple[str, ...], written: tuple[str, ...],
     ) -> Any:  # fmt: skip
-        """Append a step. Returns `result` with a fresh tensor wherever the step handed one through (identity)."""
+        """Append a step. Returns `result` with a fresh tensor wherever the step handed one through (identity).
+
+        A tensor that stands in the result more than once is one value.
+        """
         args, kwargs = template
         reads = refs_of(template)
         writes: list[int] = []
+        copies: dict[int, Tensor] = {}
 
         def fresh(item: Any) -> Any:
             if isinstance(item, Tensor) and (id(item) in self.value_of or id(item) in self.r.names):
-                return Spec.of(item).meta()
+                return copies.setdefault(id(item), Spec.of(item).meta())
             return item
 
         def out(item: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sennit.program.template import Ref, Size, map_tree
+from sennit.program.template import Ref, Size, leaves, map_tree
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,44 @@ def call_key(called: Any, args: Any, kwargs: Any) -> Any:
     return key
 
 
+@dataclass(frozen=True)
+class Again:
+    """In a result: the tensor that stood in it as the so-manieth before."""
+
+    number: int
+
+
 def specs_of(result: Any, inputs: list[Tensor]) -> Any:
-    """Shapes of a result; an input that is handed through is named by its position."""
+    """Shapes of a result; an input that is handed through is named by its position, a tensor that comes again, too."""
     at = {id(t): i for i, t in enumerate(inputs)}
-    return map_tree(lambda t: (Ref(at[id(t)]) if id(t) in at else Spec.of(t)) if isinstance(t, Tensor) else t, result)
+    seen: dict[int, int] = {}
+
+    def leaf(item: Any) -> Any:
+        if not isinstance(item, Tensor):
+            return item
+        if id(item) in at:
+            return Ref(at[id(item)])
+        if id(item) in seen:
+            return Again(seen[id(item)])
+        seen[id(item)] = len(seen)
+        return Spec.of(item)
+
+    return map_tree(leaf, result)
 
 
 def made(specs: Any, inputs: list[Tensor]) -> Any:
     """A result without data, from what `specs_of` remembered."""
-    return map_tree(lambda s: s.meta() if isinstance(s, Spec) else inputs[s.value] if isinstance(s, Ref) else s, specs)
+    new: list[Tensor] = []
+
+    def leaf(item: Any) -> Any:
+        if isinstance(item, Spec):
+            new.append(item.meta())
+            return new[-1]
+        if isinstance(item, Again):
+            return new[item.number]
+        return inputs[item.value] if isinstance(item, Ref) else item
+
+    return map_tree(leaf, specs)
 
 
 def run_with_data(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -71,7 +100,7 @@ def run_with_data(module: nn.Module, args: Any, kwargs: Any) -> Any:
             for tensor in [*real.parameters(), *real.buffers()]:
                 tensor.zero_()
         a, k = map_tree(lambda t: torch.zeros(t.shape, dtype=t.dtype) if isinstance(t, Tensor) else t, (args, kwargs))
-        result = real(*a, **k)
-        return map_tree(lambda t: Spec.of(t).meta() if isinstance(t, Tensor) else t, result)
+        held, given = ([t for t in leaves(tree) if isinstance(t, Tensor)] for tree in ((a, k), (args, kwargs)))
+        return made(specs_of(real(*a, **k), held), given)
     except Exception:
         return None

@@ -6,7 +6,7 @@ import select
 import time
 
 from sennit.data.loader import loader_death
-from sennit.errors import RunError, UserError
+from sennit.errors import BudgetError, RunError, UserError
 from sennit.runtime.control import PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.full import is_full, short
@@ -27,7 +27,11 @@ FULL_AT_START = (
 def hear_out(worker: Worker) -> None:
     """Run, and turn the end of a peer into silence: the launcher knows, and will say what to do."""
     try:
-        worker.run()
+        while not worker.stopped:
+            try:
+                worker.run()
+            except BudgetError as error:
+                halt(worker, error)
     except PeerGone as gone:
         if gone.peer == "launcher":
             raise
@@ -39,6 +43,15 @@ def hear_out(worker: Worker) -> None:
                     return
             except PeerGone:
                 return
+
+
+def halt(worker: Worker, error: BudgetError) -> None:
+    """A subnet is too large to be let in here. Those before it are finished, as before one whose loss is not finite;
+    under `bulk:K` those before its bulk."""
+    y = error.seq_id // worker.share.bulk * worker.share.bulk
+    worker.halt = min(worker.halt, y)
+    worker.limit = min(worker.limit, y)
+    worker.report(("short", y, str(error)))
 
 
 def explain(worker: Worker | None, error: BaseException) -> UserError | RunError | None:

@@ -13,62 +13,27 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sennit.errors import NanLossError, RunError, UserError
+from sennit.errors import BudgetError, HaltError, NanLossError, RunError, UserError
 from sennit.memory.tally import Tally
 from sennit.runtime.channel import Arena
 from sennit.runtime.child import run_worker
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.forked import fork
+from sennit.runtime.process import KILLED_WAIT_S, Process, bury, death, pairs
+from sennit.runtime.results import Results
 from sennit.runtime.segment import Segment
 from sennit.runtime.share import Share
 from sennit.runtime.stall import STALL_S
 from sennit.supernet.samplers import Feed, Result
-from sennit.supernet.task import fold_losses
-
-KILLED_WAIT_S = 5.0
-"""How long to wait for killed processes to be gone, seconds."""
-
-
-@dataclass
-class Process:
-    """A worker, as the launcher sees it.
-
-    Attributes:
-        pid: 0 if it is another launcher's child.
-        gone: it has ended and is buried, or is not ours to bury.
-    """
-
-    rank: int
-    pid: int
-    line: Line
-    ready: bool = False
-    cut: int = -1
-    quiet: tuple[int, str] | None = None
-    paused: int | None = None
-    busy: float = 0.0
-    counted: Tally | None = None
-    gone: bool = False
-    error: dict[str, Any] | None = None
-
-
-def pairs(ranks: Sequence[int]) -> dict[int, dict[int, Line]]:
-    """Of each worker, its line to each other one of this host."""
-    lines: dict[int, dict[int, Line]] = {rank: {} for rank in ranks}
-    for a in ranks:
-        for b in ranks:
-            if a < b:
-                lines[a][b], lines[b][a] = Line.pair(f"worker {a}", f"worker {b}")
-    return lines
 
 
 @dataclass
@@ -92,11 +57,10 @@ class Crew:
     """Of each worker whose device was full, how many tasks have run again."""
     unpinned: str = ""
     """Why a worker could not pin the host's memory."""
-    results: dict[int, Result] = field(default_factory=dict)
-    losses: dict[int, dict[int, float]] = field(default_factory=dict)
-    """Of subnets that still miss some: what workers have said, by micro-batch."""
+    results: Results = field(init=False)
     inherited: list[int] = field(default_factory=list)
-    nan: tuple[int, int, float] | None = None
+    halted: HaltError | None = None
+    """The first subnet that cannot be trained, and why."""
     said: int = 0
     """Messages sent to every worker."""
     norms: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -148,7 +112,7 @@ class Crew:
 
     def await_ready(self) -> None:
         """Wait until each worker has its device, store and channel."""
-        self.next_result = self.next_drawn = self.share.start
+        self.results = Results(self.share.start, self.share.recipe.micro_batches, self.feed, self.on_result)
         while not all(process.ready for process in self.processes):
             self.hear()
 
@@ -157,7 +121,7 @@ class Crew:
         for process in self.processes:
             with contextlib.suppress(PeerGone):
                 process.line.send(("stop",))
-        self._wait(KILLED_WAIT_S)
+        bury(self.processes, KILLED_WAIT_S)
         self.kill()
 
     def kill(self) -> None:
@@ -167,22 +131,9 @@ class Crew:
             if not process.gone:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
-        self._wait(KILLED_WAIT_S)
+        bury(self.processes, KILLED_WAIT_S)
         for process in self.processes:
             process.line.close()
-
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            for process in self.processes:
-                if not process.gone:
-                    with contextlib.suppress(ChildProcessError):
-                        if os.waitpid(process.pid, os.WNOHANG)[0] == 0:
-                            continue
-                    process.gone = True
-            if all(process.gone for process in self.processes):
-                return
-            time.sleep(0.002)
 
     # -- running
 
@@ -195,13 +146,14 @@ class Crew:
         Raises:
             RunError: a worker died.
             UserError: a worker met bad input.
-            NanLossError: a loss is not finite; the workers have come to rest.
+            HaltError: a loss is not finite, or a subnet does not fit into the budget; the workers have come to rest.
         """
         begin = time.perf_counter()
         self.broadcast(("limit", limit))
         pausing = False
         while True:
-            self.draw(limit)
+            for seq_id, arch in self.results.draw(limit, self.share.in_flight):
+                self.broadcast(("arch", seq_id, arch))  # drawn subnets wait in the workers' mailboxes
             if interrupted() and not pausing:
                 pausing = True
                 self.broadcast(("pause",))
@@ -213,16 +165,12 @@ class Crew:
                 for process in self.processes:
                     process.paused = None
                 self.broadcast(("limit", limit))
-            if self.nan is not None:
-                seq_id, micro_batch, value = self.nan
-                limit = min(limit, seq_id)
-            if all(p.cut >= limit for p in self.processes) and (self.nan or self.next_result >= limit):
+            if self.halted is not None:
+                limit = min(limit, self.halted.seq_id)
+            if all(p.cut >= limit for p in self.processes) and (self.halted or self.results.next >= limit):
                 break
-        if self.nan is not None:
-            seq_id, micro_batch, value = self.nan
-            raise NanLossError(
-                f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}", seq_id, micro_batch
-            )
+        if self.halted is not None:
+            raise self.halted
         return Segment(limit, time.perf_counter() - begin)
 
     @property
@@ -263,16 +211,6 @@ class Crew:
             except PeerGone:
                 self.lost(process)
 
-    def draw(self, limit: int) -> None:
-        """Draw for the workers, as far as results allow; drawn subnets wait in their mailboxes."""
-        if self.feed is None:
-            return
-        ahead = self.next_result + max(self.share.in_flight, 1) + self.feed.lag
-        while self.next_drawn < min(limit, ahead) and self.feed.ready():
-            arch = self.feed.draw()
-            self.broadcast(("arch", self.next_drawn, arch))
-            self.next_drawn += 1
-
     def hear(self) -> None:
         """Take in what workers say; notice the dead."""
         writing = [p.line for p in self.processes if p.line.out]
@@ -289,21 +227,7 @@ class Crew:
 
     def on_message(self, process: Process, kind: str, rest: list[Any]) -> None:
         if kind == "loss":
-            seq_id, arch, some = rest
-            losses = self.losses.setdefault(seq_id, {})
-            losses.update(some)
-            if len(losses) < self.share.recipe.micro_batches:
-                return
-            del self.losses[seq_id]
-            result = Result(seq_id, arch, fold_losses([losses[j] for j in sorted(losses)]))
-            if not math.isfinite(result.loss):
-                return  # said as "nan" already
-            self.results[result.seq_id] = result
-            if self.feed is not None:
-                self.feed.report(result)
-            while self.next_result in self.results:
-                self.on_result(self.results.pop(self.next_result))
-                self.next_result += 1
+            self.results.add(*rest)
         elif kind == "ready":
             process.ready = True
         elif kind == "again":
@@ -319,12 +243,20 @@ class Crew:
         elif kind == "paused":
             process.paused = rest[0]
         elif kind == "nan":
-            if self.nan is None or rest[0] < self.nan[0]:
-                self.nan = (rest[0], rest[1], rest[2])
-                self.broadcast(("halt", rest[0]))
+            seq_id, micro_batch, value = rest
+            said = f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}"
+            self.halt(NanLossError(said, seq_id, micro_batch))
+        elif kind == "short":
+            self.halt(BudgetError(rest[1], rest[0]))
         elif kind == "error":
             process.error = rest[0]
             self.fail(process)
+
+    def halt(self, error: HaltError) -> None:
+        """A subnet cannot be trained: finish those before it, and begin none after."""
+        if self.halted is None or error.seq_id < self.halted.seq_id:
+            self.halted = error
+            self.broadcast(("halt", error.seq_id))
 
     def lost(self, process: Process) -> None:
         """A worker's line is closed: it said why, or it was killed. What it said may not have been read yet."""
@@ -368,10 +300,3 @@ class Crew:
             raise RunError(f"{where} {error['text']}; all workers were stopped")
         calls = f"{error['trace']}\n" if error["trace"] else ""
         raise RunError(f"{where} failed{error['place']}: {error['text']}\n{calls}all workers were stopped")
-
-
-def death(status: int) -> str:
-    """What `waitpid` says, in words."""
-    if os.WIFSIGNALED(status):
-        return f"was killed by signal {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from sennit.errors import UserError
+from sennit.errors import BudgetError, RunError, UserError
 from sennit.memory.eviction import Key
 from sennit.memory.upcoming import Upcoming
 from sennit.runtime.reading import Reading
@@ -42,12 +42,33 @@ class SlotUse:
         """Forwards that there was no room for."""
 
     def foretell(self, seq_id: int, groups: Iterable[str]) -> None:
-        """A subnet is drawn that will read these groups here."""
+        """A subnet is drawn that will read these groups here.
+
+        Raises:
+            BudgetError: they do not fit. So early, those before it can still be finished.
+        """
         if self.store.limited:
-            self.upcoming.foretell(seq_id, [(group, 0) for group in groups])
+            held = list(groups)
+            self.expect(seq_id, held)
+            self.upcoming.foretell(seq_id, [(group, 0) for group in held])
+
+    def expect(self, seq_id: int, groups: Iterable[str]) -> None:
+        """A subnet reads these groups here.
+
+        Raises:
+            BudgetError: they do not fit.
+        """
+        try:
+            self.store.expect(groups)
+        except RunError as error:
+            raise BudgetError(str(error), seq_id) from error
 
     def admit(self, subnet: Subnet) -> None:
-        """A subnet is let in."""
+        """A subnet is let in.
+
+        Raises:
+            BudgetError: what it reads here does not fit.
+        """
         if not self.store.limited:
             return
         groups: dict[int, tuple[str, ...]] = {}
@@ -55,7 +76,7 @@ class SlotUse:
             groups[run.index] = subnet.read_by_run[run.index]
             use = subnet.seq_id, run.index
             self.forwards[use] = self.forwards.get(use, 0) + 1
-        self.store.expect({group for held in groups.values() for group in held})
+        self.expect(subnet.seq_id, {group for held in groups.values() for group in held})
         self.upcoming.admit(subnet.seq_id, {r: [(group, 0) for group in held] for r, held in groups.items()})
 
     def next_use(self, key: Key) -> float:

@@ -21,9 +21,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sennit.errors import Interrupted, NanLossError, RunError, UserError
+from sennit.errors import HaltError, Interrupted, NanLossError, RunError, UserError
+from sennit.plan.replicated import spare_words
 from sennit.recipe import use_recipe
 from sennit.runtime import checkpoint
+from sennit.runtime.calls import earlier_calls, graphs_of
 from sennit.runtime.forked import in_child
 from sennit.runtime.going_on import refuse_other_placement, refuse_torn
 from sennit.runtime.pipeline import Pipeline
@@ -36,7 +38,7 @@ from sennit.runtime.segment import Engine, State
 from sennit.supernet.hashes import hash_tensors, losses_hash
 from sennit.supernet.samplers import Result
 from sennit.trace.access import forget_from
-from sennit.trace.events import read_call
+from sennit.trace.events import Trace, read_call
 from sennit.trace.perfetto import MOST_SPANS, write_perfetto
 
 UNPINNED = (
@@ -50,7 +52,7 @@ def train(request: Request, tell: Callable[[Progress], None] = lambda progress: 
 
     Raises:
         UserError: bad input; nothing was changed.
-        NanLossError, RunError, Interrupted: the run ended early; the message says what was kept.
+        HaltError, RunError, Interrupted: the run ended early; the message says what was kept.
     """
     use_recipe(request.recipe)
     check(request)
@@ -80,6 +82,7 @@ class _Run:
             self.comparable &= not meeting.differences(self.fingerprint)
         self.start, self.state = self.beginning()
         self.losses, self.earlier = self.past()
+        self.calls = earlier_calls(folder.path / "result.json", self.start)
         self.log = LossLog(folder.losses)
         self.evaluation: dict[str, Any] = {}
         self.seconds = 0.0
@@ -122,6 +125,8 @@ class _Run:
         if self.request.resume:
             note += f", resumed after {self.start} subnets" if self.start else ", where there is nothing to resume"
         self.tell(Progress("start", self.start, self.end, note=note))
+        if spare := spare_words(self.request.placement.replicas, self.recipe.micro_batches):
+            self.tell(Progress("note", self.start, self.end, note=spare))
         try:
             engine = self.make_engine()
         except BaseException:
@@ -136,15 +141,29 @@ class _Run:
         finally:
             engine.close(failed)
             self.log.close()
-        if self.folder.spans.exists():
-            write_perfetto(self.folder.trace, read_call(self.folder.spans, MOST_SPANS))
+        trace = self.traced()
+        if trace is not None and (graphs := graphs_of(trace)) is not None:
+            result["graphs"] = graphs
         self.folder.write_json("result.json", result)
+        if trace is not None:
+            write_perfetto(self.folder.trace, trace)
         if self.asked_to_stop and len(self.losses) < self.end:
             raise Interrupted(
                 f"stopped after {len(self.losses)} of {self.end} subnets; everything is in "
                 f"{self.folder.path}/checkpoints/{len(self.losses):08d}. Go on with --out {self.folder.path} --resume"
             )
         return {**result, "out": str(self.folder.path)}
+
+    def traced(self) -> Trace | None:
+        """The trace of this call. No weight depends on it, so a damaged one ends nothing."""
+        if not self.folder.spans.exists():
+            return None
+        try:
+            return read_call(self.folder.spans, MOST_SPANS)
+        except UserError as error:
+            note = f"{error}. Nothing that was trained depends on it; {self.folder.trace.name} is not written"
+            self.tell(Progress("note", len(self.losses), self.end, note=note))
+            return None
 
     def make_engine(self) -> Engine:
         request, placement = self.request, settled(self.recipe, self.request.placement)
@@ -170,8 +189,8 @@ class _Run:
             before, limit = done, self.next_cut(done)
             try:
                 segment = engine.run_to(limit, lambda: self.asked_to_stop)
-            except NanLossError as error:
-                raise self.after_nan(engine, error) from error
+            except HaltError as error:
+                raise self.after_halt(engine, error) from error
             except RunError as error:
                 raise RunError(f"{error}\n{self.kept()}") from error
             except UserError as error:
@@ -256,7 +275,7 @@ class _Run:
 
     # -- endings
 
-    def after_nan(self, engine: Engine, error: NanLossError) -> NanLossError:
+    def after_halt(self, engine: Engine, error: HaltError) -> HaltError:
         y = error.seq_id
         if len(self.losses) == y and not y % self.bulk and engine.cut_before(y):
             forget_from(self.folder.access, y)
@@ -264,7 +283,9 @@ class _Run:
             kept = f"the state before subnet {y} is kept in {self.folder.path}/checkpoints/{y:08d}"
         else:
             kept = f"later subnets had gone on already, so the cut before it could not be formed; {self.kept()}"
-        return NanLossError(f'{error}; {kept}. Lower lr, or set clip = "global:1.0"', y, error.micro_batch)
+        if isinstance(error, NanLossError):
+            return NanLossError(f'{error}; {kept}. Lower lr, or set clip = "global:1.0"', y, error.micro_batch)
+        return type(error)(f"{error}; {kept}", y)
 
     def kept(self) -> str:
         found = checkpoint.folders(self.folder.checkpoints)
@@ -318,6 +339,7 @@ class _Run:
         busy = engine.busy
         result: dict[str, Any] = {
             "steps": len(self.losses),
+            "first": self.start,
             "weights_sha256": None if self.virtual else hash_tensors(engine.hashed_weights()),
             "optimizer_sha256": None if self.virtual else hash_tensors(engine.optimizer_state()),
             "losses_sha256": None if self.virtual else losses_hash(self.losses),
@@ -325,6 +347,7 @@ class _Run:
             "bubble": None if self.request.engine == "plain" or not self.seconds
             else 1.0 - busy / (engine.workers * self.seconds),
             "workers": engine.workers,
+            "replicas": self.request.placement.replicas,
             "engine": self.request.engine,
             "seconds": time.time() - began,
             "last_loss": self.losses[-1] if self.losses and not self.virtual else None,
@@ -337,6 +360,7 @@ class _Run:
             result["evaluation"] = {k: self.evaluation[k] for k in ("mean", "best") if k in self.evaluation}
         if (counted := engine.counted) is not None:
             result["slots"] = {**asdict(counted), **counted.rates()}
+        result["earlier"] = self.calls
         return result
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sennit.errors import RunError, UserError
-from sennit.runtime.hosts.meeting import Meeting, told_of_hosts
-from sennit.runtime.hosts.wire import KEY_BYTES, listen
+from sennit.errors import UserError
+from sennit.runtime.hosts.meeting import told_of_hosts
 from tests.runtime.runs import HERE, hashes, recipe, run
 from tests.runtime.test_sync_rules import CHAIN
 
@@ -66,18 +65,3 @@ def test_who_is_told_of_hosts() -> None:
     assert told_of_hosts({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"})
     with pytest.raises(UserError, match="torchrun has started 2: use --nproc-per-node 1, and say with --workers"):
         told_of_hosts({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"})
-
-
-def test_hosts_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    for rank in "01":
-        monkeypatch.setenv("RANK", rank)
-        with pytest.raises(RunError, match=r"the hosts did not meet at 127\.0\.0\.1, port"):
-            Meeting.of_environment({**told, "RANK": rank}, patience=1.0)
-
-
-def test_hosts_of_which_one_says_nothing() -> None:
-    with listen() as listener, pytest.raises(RunError, match=r"hosts \[1, 2\] did not come within 0\.1 s"):
-        Meeting.await_others(3, listener, b"k" * KEY_BYTES, patience=0.1)

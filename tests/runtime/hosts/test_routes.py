@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sennit.errors import UserError
 from sennit.recipe import Placement
 from sennit.runtime.hosts.hosts import Hosts, refuse
-from sennit.runtime.hosts.parcels import Key
 from sennit.runtime.hosts.routes import Need, Routes
+from sennit.runtime.hosts.shipping import Key
 from sennit.runtime.subnet import BufferOrder, Subnet
 from sennit.supernet.bulk import BulkSync
 from sennit.supernet.sync import CspSync, Shared, Sync

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sennit.errors import NanLossError, RunError, UserError
+from sennit.errors import HaltError, RunError, UserError
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.hosts.meeting import Meeting, noticing
 from sennit.runtime.hosts.mesh import mesh
-from sennit.runtime.hosts.parcels import Parcels
+from sennit.runtime.hosts.shipping import Shipping
 from sennit.runtime.hosts.wire import packed, tell
-from sennit.runtime.launcher import KILLED_WAIT_S, Crew, Process, pairs
+from sennit.runtime.launcher import Crew
+from sennit.runtime.process import KILLED_WAIT_S, Process, pairs
 from sennit.runtime.segment import Segment, State
 from sennit.supernet.hashes import hash_tensors
 from sennit.trace.events import trace_beside
@@ -50,8 +51,8 @@ class HostsCrew(Crew):
     def _start(self) -> None:
         share, meeting = self.share, self.meeting
         assert share.hosts is not None
-        self.parcels = Parcels(share.host)
-        self.parcels.begin()
+        self.shipping = Shipping(share.host)
+        self.shipping.begin()
         self.begin()
         for line in meeting.lines.values():
             tell(line, ("connect", meeting.addresses))
@@ -118,7 +119,7 @@ class HostsCrew(Crew):
     def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment:
         try:
             segment = super().run_to(limit, interrupted)
-        except NanLossError as error:
+        except HaltError as error:
             self.gather(error.seq_id, halted=True)
             raise
         self.gather(segment.limit, halted=False)
@@ -156,10 +157,10 @@ class HostsCrew(Crew):
 
     def on_message(self, process: Process, kind: str, rest: list[Any]) -> None:
         if kind == "version":
-            if rest[0].key > self.parcels.key(rest[0].group):
-                self.parcels.put(rest[0])
+            if rest[0].key > self.shipping.key(rest[0].group):
+                self.shipping.put(rest[0])
         elif kind == "gradient":
-            self.parcels.put_gradient(*rest)
+            self.shipping.put_gradient(*rest)
         elif kind == "lines":
             name, data = rest
             _append(self.logs if name == self.logs.name else trace_beside(self.logs), data)

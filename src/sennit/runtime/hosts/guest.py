@@ -22,10 +22,12 @@ from sennit.runtime.forked import in_child
 from sennit.runtime.hosts.hosts import Hosts
 from sennit.runtime.hosts.meeting import Meeting, noticing, raise_end
 from sennit.runtime.hosts.mesh import mesh
-from sennit.runtime.hosts.parcels import Parcels
+from sennit.runtime.hosts.options import refuse_other_options
+from sennit.runtime.hosts.shipping import Shipping
 from sennit.runtime.hosts.wire import hear, tell, unpacked
-from sennit.runtime.launcher import KILLED_WAIT_S, Crew, Process, death, pairs
+from sennit.runtime.launcher import Crew
 from sennit.runtime.pipeline import Pipeline
+from sennit.runtime.process import KILLED_WAIT_S, Process, bury, death, pairs
 from sennit.runtime.refuse import check
 from sennit.runtime.request import Request
 from sennit.runtime.segment import State
@@ -40,7 +42,7 @@ def follow(request: Request, meeting: Meeting, note: Callable[[str], None] = lam
     """Run this host's workers until host 0 says that it is over.
 
     Args:
-        request: of which the recipe counts; placement and plan are host 0's.
+        request: the same as host 0's, but that the run's folder and the plan are there.
 
     Raises:
         UserError, RunError, Interrupted: as host 0.
@@ -56,7 +58,8 @@ def follow(request: Request, meeting: Meeting, note: Callable[[str], None] = lam
         placement = _placement(brief, Path(folder))
         if brief["identity"] != request.recipe.identity():
             raise UserError("its recipe is not host 0's; start all hosts with the same file")
-        check(replace(request, placement=placement, steps=brief["steps"], out=None, resume=True))
+        refuse_other_options(brief["options"], request)
+        check(replace(request, placement=placement, out=None, resume=True))
         tell(line, ("checked", request.recipe.built.sources, in_child(lambda: fingerprint(placement.device))))
         note(f"host {meeting.here} of {meeting.count}: checked; host 0 has the run folder")
         told = _expect("begin", line)[0]
@@ -94,7 +97,7 @@ class GuestCrew(Crew):
     addresses: dict[int, tuple[str, int]] = None  # type: ignore[assignment]
 
     def start(self) -> None:
-        Parcels(self.share.host).begin()
+        Shipping(self.share.host).begin()
         made = mesh(self.meeting, self.hosts, self.addresses)
         mine = pairs(self.hosts.on(self.hosts.here))
         ends = {rank: ({**table, **made.peers[rank]}, made.launchers[rank]) for rank, table in mine.items()}
@@ -121,7 +124,7 @@ class GuestCrew(Crew):
                 for kind, *rest in line.receive():
                     if kind == "end":
                         if rest[0] is None:
-                            self._wait(KILLED_WAIT_S)
+                            bury(self.processes, KILLED_WAIT_S)
                         return rest[0]
                 self.bury()
 

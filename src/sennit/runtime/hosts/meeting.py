@@ -1,8 +1,8 @@
 """`Meeting`: the launchers of all hosts find each other, agree on the run, and end together.
 
     host 0                                   host h
-    port, key ──▶ torch's store ───────────▶ connect
-    "brief": recipe's identity, placement ─▶ the same recipe? ── check it
+    port, key ──▶ torch's store ───────────▶ connect              (finding.py)
+    "brief": recipe's identity, options ───▶ the same? ── check it
              ◀───────────── "checked": sources, fingerprint        (or "refused": why)
     "begin": start, state, costs ──────────▶ store, plan
              ◀───────────────────── "built": hash of weights
@@ -16,8 +16,6 @@ Of the environment only what `torchrun` sets is read.
 from __future__ import annotations
 
 import contextlib
-import json
-import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -29,14 +27,13 @@ from typing import Any
 from sennit.errors import Interrupted, RunError, UserError
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.fingerprint import different
+from sennit.runtime.hosts.finding import Note, Waiting, find
 from sennit.runtime.hosts.hosts import Hosts, refuse
-from sennit.runtime.hosts.wire import HOST, KEY_BYTES, Hello, accept, connect, hear, listen, tell
+from sennit.runtime.hosts.options import options_of
+from sennit.runtime.hosts.wire import HOST, Hello, accept, connect, hear, listen, tell
 
 PATIENCE_S = 300.0
 """How long to wait for the other hosts to come, seconds."""
-
-STORED = "sennit"
-"""Where host 0's port and the key lie in torch's store."""
 
 
 def told_of_hosts(environment: Mapping[str, str]) -> bool:
@@ -75,52 +72,54 @@ class Meeting:
     fingerprints: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @staticmethod
-    def of_environment(environment: Mapping[str, str], patience: float = PATIENCE_S) -> Meeting:
+    def of_environment(
+        environment: Mapping[str, str], patience: float = PATIENCE_S, note: Note = lambda text: None
+    ) -> Meeting:
         """Meet the other hosts that `torchrun` has started.
 
+        Args:
+            note: told who is waited for.
+
         Raises:
+            UserError: another process has this host's number.
             RunError: they do not come, or cannot be reached.
         """
-        from datetime import timedelta
-
-        from torch.distributed.rendezvous import rendezvous
-
-        try:
-            store, here, count = next(rendezvous("env://", timeout=timedelta(seconds=patience)))
-            if here:
-                held = json.loads(store.get(STORED))
-                address = (environment["MASTER_ADDR"], int(held["port"]))
-                return Meeting.join(here, count, address, bytes.fromhex(held["key"]))
-            listener, key = listen(), secrets.token_bytes(KEY_BYTES)
-            store.set(STORED, json.dumps({"port": listener.getsockname()[1], "key": key.hex()}))
-        except (RuntimeError, ValueError) as error:  # torch's, for what cannot be reached or set up
-            if isinstance(error, RunError):
-                raise
-            where = f"{environment.get('MASTER_ADDR')}, port {environment.get('MASTER_PORT')}"
-            raise RunError(f"the hosts did not meet at {where}: {str(error).splitlines()[0][:300]}") from error
-        return Meeting.await_others(count, listener, key, patience)
+        found = find(environment, patience, note)
+        if found.listener is None:
+            return Meeting.join(found.here, found.count, found.address, found.key)
+        with _closed_if_failed(found.listener):
+            return Meeting.await_others(found.count, found.listener, found.key, patience, found.where, note)
 
     @staticmethod
-    def await_others(count: int, listener: socket.socket, key: bytes, patience: float = PATIENCE_S) -> Meeting:
+    def await_others(
+        count: int, listener: socket.socket, key: bytes, patience: float = PATIENCE_S, where: str = "",
+        note: Note = lambda text: None,
+    ) -> Meeting:  # fmt: skip
         """Host 0: wait for the others."""
         meeting = Meeting(0, count, key, listener, {})
-        deadline = time.monotonic() + patience
-        while len(meeting.lines) < count - 1:
-            came = accept(listener, key, max(0.0, deadline - time.monotonic()))
+        at = f" at {where}" if where else ""
+        waiting = Waiting("", patience, note)
+        while missing := [host for host in range(1, count) if host not in meeting.lines]:
+            waiting.who = f"host{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} of {count}{at}"
+            came = accept(listener, key, min(1.0, waiting.look()))
             if came is None:
-                missing = [h for h in range(1, count) if h not in meeting.lines]
-                raise RunError(f"hosts {missing} did not come within {patience:g} s")
+                continue
             sock, hello = came
+            line = Line(sock, f"host {hello.source}")
+            if hello.kind != HOST or hello.source not in missing:
+                turn_away(line, hello.source)
+                continue
             address = sock.getpeername()[0].removeprefix("::ffff:")  # IPv4, seen through a socket of both
             meeting.addresses[hello.source] = (address, hello.port)
-            meeting.lines[hello.source] = Line(sock, f"host {hello.source}")
+            meeting.lines[hello.source] = line
         return meeting
 
     @staticmethod
     def join(here: int, count: int, address: tuple[str, int], key: bytes) -> Meeting:
         """Another host: connect to host 0."""
         listener = listen()
-        sock = connect(address, key, Hello(HOST, here, 0, listener.getsockname()[1]))
+        with _closed_if_failed(listener):
+            sock = connect(address, key, Hello(HOST, here, 0, listener.getsockname()[1]))
         return Meeting(here, count, key, listener, {0: Line(sock, "host 0")}, {0: address})
 
     # -- host 0
@@ -136,7 +135,7 @@ class Meeting:
         plan = None if placement.plan is None else _text(Path(placement.plan))
         told = {
             "identity": request.recipe.identity(), "placement": asdict(placement), "plan": plan,
-            "steps": request.steps or request.recipe.steps,
+            "options": options_of(request),
         }  # fmt: skip
         with noticing():
             for line in self.lines.values():
@@ -204,6 +203,23 @@ class Meeting:
                 tell(line, ("refused", how and how[1]) if self.here else ("end", how))
             line.close()
         self.listener.close()
+
+
+@contextlib.contextmanager
+def _closed_if_failed(listener: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        listener.close()
+        raise
+
+
+def turn_away(line: Line, host: int) -> None:
+    """Tell a launcher that comes under a number which another has that there is no place for it."""
+    text = f"host {host} is here already, or there is no such host: give each a --node-rank of its own"
+    with contextlib.suppress(PeerGone):
+        tell(line, ("end", ("user", text)))
+    line.close()
 
 
 @contextlib.contextmanager

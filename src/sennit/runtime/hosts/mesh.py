@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from sennit.errors import RunError
 from sennit.runtime.control import Line
 from sennit.runtime.hosts.hosts import Hosts
-from sennit.runtime.hosts.meeting import PATIENCE_S, Meeting, raise_end
-from sennit.runtime.hosts.wire import LAUNCHER, WORKER, Hello, accept, connect
+from sennit.runtime.hosts.meeting import PATIENCE_S, Meeting, raise_end, turn_away
+from sennit.runtime.hosts.wire import HOST, LAUNCHER, WORKER, Hello, accept, connect
 
 
 @dataclass
@@ -60,6 +60,9 @@ def mesh(meeting: Meeting, hosts: Hosts, addresses: dict[int, tuple[str, int]]) 
             continue
         sock, hello = came
         line = Line(sock, f"worker {hello.source}")
+        if hello.kind == HOST:
+            turn_away(line, hello.source)
+            continue
         if hello.kind == LAUNCHER:
             made.launchers[hello.source] = line
         else:

@@ -20,8 +20,8 @@ from typing import Any
 from sennit.memory.store import VERSION
 from sennit.runtime.bells import LOW
 from sennit.runtime.control import Line
-from sennit.runtime.hosts.parcels import Key, Parcels
 from sennit.runtime.hosts.routes import Need, Routes
+from sennit.runtime.hosts.shipping import Key, Shipping
 from sennit.runtime.share import Share
 from sennit.runtime.subnet import Subnet
 from sennit.schedule.order import Task
@@ -101,7 +101,7 @@ class Mirror:
     def __init__(self, rank: int, share: Share, lines: Mapping[int, Line], launcher: Line, logs: list[Kept]) -> None:
         assert share.hosts is not None
         self.rank, self.share, self.lines, self.launcher, self.logs = rank, share, lines, launcher, logs
-        self.hosts, self.host, self.parcels = share.hosts, share.host, Parcels(share.host)
+        self.hosts, self.host, self.shipping = share.hosts, share.host, Shipping(share.host)
         waiting = {group: range(share.versions[group] + 1, share.start) for group in self.host.delayed}
         self.routes = Routes(self.hosts, share.frozen, self.host.delayed, waiting)
         self.made: dict[str, Key] = {}
@@ -132,7 +132,7 @@ class Mirror:
 
     def published(self, group: str, key: Key) -> None:
         if isinstance(key, int):
-            self.parcels.state_word(group)[VERSION] = key
+            self.shipping.state_word(group)[VERSION] = key
         self.made[group] = key
         for need in self.wanted.pop((group, key), ()):
             self.push(need)
@@ -144,11 +144,11 @@ class Mirror:
         if sent.has(need.key, need.state):
             return
         sent.add(need.key, need.state, self._forget_below(need.group, need.key))
-        parcel = self.parcels.pack(need.group, need.key, need.state)
+        shipment = self.shipping.pack(need.group, need.key, need.state)
         moment, task = self.share.board.made(need.group, _version(need.key)) or (time.monotonic(), None)
-        self.lines[need.reader].send(("push", parcel, moment - self.hosts.offset, task))
+        self.lines[need.reader].send(("push", shipment, moment - self.hosts.offset, task))
         self.figures.pushes += 1
-        self.figures.pushed_bytes += parcel.nbytes
+        self.figures.pushed_bytes += shipment.nbytes
 
     def _forget_below(self, group: str, key: Key) -> Key:
         if group in self.host.delayed and isinstance(key, int):
@@ -175,11 +175,11 @@ class Mirror:
             if low.min() > before:
                 self.share.bells.ring(LOW)
 
-    def arrived(self, parcel: Any, moment: float, task: Task | None) -> None:
+    def arrived(self, shipment: Any, moment: float, task: Task | None) -> None:
         """Put a version in place, for all workers of this host."""
-        note = (parcel.group, _version(parcel.key), task)
-        self.parcels.put(parcel, lambda: self.share.board.told(*note))
-        self.share.bells.ring(parcel.group)
+        note = (shipment.group, _version(shipment.key), task)
+        self.shipping.put(shipment, lambda: self.share.board.told(*note))
+        self.share.bells.ring(shipment.group)
         self.stalled(moment + self.hosts.offset)
 
     # -- stalls
@@ -229,9 +229,9 @@ class Mirror:
         if sent.has(key, True):
             return
         sent.add(key, True, self._forget_below(group, key))
-        parcel = self.parcels.pack(group, key, True)
-        self.launcher.send(("version", parcel))
-        self.figures.gathered_bytes += parcel.nbytes
+        shipment = self.shipping.pack(group, key, True)
+        self.launcher.send(("version", shipment))
+        self.figures.gathered_bytes += shipment.nbytes
 
     def bring_gradients(self, group: str, limit: int, halted: bool) -> None:
         """Gradients that wait under `delayed:K`, of subnets before `limit`."""
@@ -239,7 +239,7 @@ class Mirror:
         for x, maker in makers.items():
             kept = maker == self.rank and x > self.host.version(group) and self.host.kept_gradient(group, x) is not None
             if kept and (halted or limit - self.host.shared.lag < x < limit):
-                data = self.parcels.gradient(group, x)
+                data = self.shipping.gradient(group, x)
                 self.launcher.send(("gradient", group, x, data))
                 self.figures.gathered_bytes += len(data)
 

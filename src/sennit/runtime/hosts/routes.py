@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from sennit.runtime.hosts.hosts import Hosts
-from sennit.runtime.hosts.parcels import Key
+from sennit.runtime.hosts.shipping import Key
 from sennit.runtime.subnet import Subnet, Word
 from sennit.supernet.sync import Sync
 

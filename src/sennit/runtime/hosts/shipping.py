@@ -1,4 +1,4 @@
-"""`Parcels`: a group's bytes out of one host's store and into another's.
+"""`Shipping`: a group's bytes out of one host's store and into another's.
 
     parameters   slot ────────────── and, for whoever makes the next version, optimizer state
     buffers      slot, and what was there before the subnet, which takes a forward back after a NaN
@@ -23,7 +23,7 @@ Key = int | Word
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Shipment:
     """A group on its way to another host.
 
     Attributes:
@@ -42,7 +42,7 @@ class Parcel:
         return len(self.slot) + len(self.state or b"")
 
 
-class Parcels:
+class Shipping:
     """Packs and unpacks for one host's store."""
 
     def __init__(self, host: HostStore) -> None:
@@ -70,14 +70,14 @@ class Parcels:
 
     # -- out
 
-    def pack(self, group: str, key: Key, with_state: bool) -> Parcel:
+    def pack(self, group: str, key: Key, with_state: bool) -> Shipment:
         """A copy of a group that is in that version here."""
         if self.moves(group):
             before = self._all(self.host.before[group]).tobytes()
-            return Parcel(group, key, self._payload(self.host.slots[group][0]).tobytes(), before)
+            return Shipment(group, key, self._payload(self.host.slots[group][0]).tobytes(), before)
         assert isinstance(key, int)
         slot = self._payload(self.host.slots[group][self.host.slot_of(group, key)]).tobytes()
-        return Parcel(group, key, slot, self._payload(self.host.state[group]).tobytes() if with_state else None)
+        return Shipment(group, key, slot, self._payload(self.host.state[group]).tobytes() if with_state else None)
 
     def gradient(self, group: str, seq_id: int) -> bytes:
         """The gradient of `seq_id` that waits here, under `delayed:K`."""
@@ -85,31 +85,31 @@ class Parcels:
 
     # -- in
 
-    def put(self, parcel: Parcel, around: Callable[[], None] = lambda: None) -> None:
+    def put(self, shipment: Shipment, around: Callable[[], None] = lambda: None) -> None:
         """Bytes first, then the word.
 
         Args:
             around: called between them.
         """
-        host, group = self.host, parcel.group
+        host, group = self.host, shipment.group
         if self.moves(group):
-            assert parcel.state is not None and not isinstance(parcel.key, int)
-            self._all(host.before[group])[:] = np.frombuffer(parcel.state, np.uint8)
-            self._payload(host.slots[group][0])[:] = np.frombuffer(parcel.slot, np.uint8)
+            assert shipment.state is not None and not isinstance(shipment.key, int)
+            self._all(host.before[group])[:] = np.frombuffer(shipment.state, np.uint8)
+            self._payload(host.slots[group][0])[:] = np.frombuffer(shipment.slot, np.uint8)
             around()
-            host.move(group, parcel.key)
+            host.move(group, shipment.key)
             return
-        assert isinstance(parcel.key, int)
-        slot = host.slot_of(group, parcel.key)
-        self._payload(host.slots[group][slot])[:] = np.frombuffer(parcel.slot, np.uint8)
-        if parcel.state is not None:
-            self._payload(host.state[group])[:] = np.frombuffer(parcel.state, np.uint8)
-            self.state_word(group)[VERSION] = parcel.key
+        assert isinstance(shipment.key, int)
+        slot = host.slot_of(group, shipment.key)
+        self._payload(host.slots[group][slot])[:] = np.frombuffer(shipment.slot, np.uint8)
+        if shipment.state is not None:
+            self._payload(host.state[group])[:] = np.frombuffer(shipment.state, np.uint8)
+            self.state_word(group)[VERSION] = shipment.key
         around()
-        if parcel.state is None and group in host.delayed:
-            host.words[group][slot][VERSION] = parcel.key  # to be read; not the newest for the next step
+        if shipment.state is None and group in host.delayed:
+            host.words[group][slot][VERSION] = shipment.key  # to be read; not the newest for the next step
         else:
-            host.publish(group, parcel.key)
+            host.publish(group, shipment.key)
 
     def put_gradient(self, group: str, seq_id: int, data: bytes) -> None:
         """A gradient that waits."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sennit.memory.store import VERSION, HostStore
 from sennit.recipe import Recipe
-from sennit.runtime.hosts.parcels import Parcels
+from sennit.runtime.hosts.shipping import Shipping
 from sennit.runtime.hosts.wire import packed, unpacked
 from tests.runtime.runs import recipe
 
@@ -40,7 +40,7 @@ def filled(held: HostStore, group: str, version: int, value: float) -> None:
         tensor.fill_(value)
     for tensor in held.state_views.get(group, {}).values():
         tensor.fill_(value)
-    Parcels(held).state_word(group)[VERSION] = version
+    Shipping(held).state_word(group)[VERSION] = version
     held.publish(group, version)
 
 
@@ -54,13 +54,13 @@ def test_a_group(state: bool) -> None:
     here, there = store(made), store(made)
     group = next(g.name for g in made.built.groups.all if g.kind == "parameters")
     for held in (here, there):
-        Parcels(held).begin()
+        Shipping(held).begin()
     filled(here, group, 7, 3.0)
     moments: list[int] = []
-    Parcels(there).put(Parcels(here).pack(group, 7, state), lambda: moments.append(there.version(group)))
+    Shipping(there).put(Shipping(here).pack(group, 7, state), lambda: moments.append(there.version(group)))
     assert moments == [-1] and there.holds(group, 7)  # told of before the word stands
     assert all_are(there.views[group][0], 3.0) and all_are(there.state_views[group], 3.0 if state else 0.0)
-    assert Parcels(there).key(group) == (7 if state else -1)
+    assert Shipping(there).key(group) == (7 if state else -1)
 
 
 def test_delayed_without_state_is_not_the_newest() -> None:
@@ -68,13 +68,13 @@ def test_delayed_without_state_is_not_the_newest() -> None:
     here, there = store(made), store(made)
     group = min(here.delayed)
     filled(here, group, 4, 2.0)
-    Parcels(there).put(Parcels(here).pack(group, 4, with_state=False))
+    Shipping(there).put(Shipping(here).pack(group, 4, with_state=False))
     assert there.holds(group, 4) and there.version(group) == -1
-    Parcels(there).put(Parcels(here).pack(group, 4, with_state=True))
+    Shipping(there).put(Shipping(here).pack(group, 4, with_state=True))
     assert there.version(group) == 4 and all_are(there.current(group), 2.0)
     names = made.built.groups.by_name[group].names
     here.keep_gradient(group, 5, {name: torch.ones_like(here.current(group)[name]) for name in names[:1]})
-    Parcels(there).put_gradient(group, 5, Parcels(here).gradient(group, 5))
+    Shipping(there).put_gradient(group, 5, Shipping(here).gradient(group, 5))
     came = there.kept_gradient(group, 5)
     assert came is not None and set(came) == set(names[:1]) and all_are(came, 1.0)
 
@@ -89,7 +89,7 @@ def test_buffers_bring_what_was_before() -> None:
         for tensor in here.views[group][0].values():
             tensor.fill_(value)
         here.move(group, word)
-    Parcels(there).put(Parcels(here).pack(group, (5, 0, 0), with_state=True))
-    assert Parcels(there).key(group) == (5, 0, 0) and all_are(there.views[group][0], 2.0)
+    Shipping(there).put(Shipping(here).pack(group, (5, 0, 0), with_state=True))
+    assert Shipping(there).key(group) == (5, 0, 0) and all_are(there.views[group][0], 2.0)
     assert there.take_back(group, 5)
-    assert Parcels(there).key(group) == (4, 2, 0) and all_are(there.views[group][0], 1.0)
+    assert Shipping(there).key(group) == (4, 2, 0) and all_are(there.views[group][0], 1.0)
