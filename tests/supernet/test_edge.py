@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sennit.supernet import edge
 from sennit.supernet.edge import ALIGNMENT, enter, settled
 
 Step = Callable[[Tensor], Tensor]
@@ -138,24 +138,55 @@ def test_an_edge_is_a_tensor_of_its_own() -> None:
     ],
     ids=["expanded", "channels-last", "unaligned"],
 )
-def test_the_edge_of_a_small_tensor_is_that_of_a_large_one(grad: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways give the producer the same numbers in settled memory."""
+@pytest.mark.parametrize("alone", [False, True])
+def test_any_gradient_arrives_settled(grad: Tensor, alone: bool) -> None:
     found: list[Tensor] = []
-    for limit in (1 << 20, 0):
-        monkeypatch.setattr(edge, "COPIED", limit)
-        made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
-        made.register_hook(found.append)
-        out = enter(made)
-        assert (type(out.grad_fn).__name__ == "EdgeBackward") == (limit == 0)
-        out.backward(grad)
-    small, large = found
-    assert torch.equal(small, large) and torch.equal(small, grad)
-    for arrived in (small, large):
-        assert arrived.is_contiguous() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
-    scalar = enter(torch.tensor(2.0, requires_grad=True))
-    scalar.backward()
+    made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
+    out = enter(made, alone)
+    assert (out is made) == alone
+    made.register_hook(found.append)
+    out.backward(grad)
+    (arrived,) = found
+    assert torch.equal(arrived, grad)
+    assert arrived.is_contiguous() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
 
 
-def test_a_value_read_by_several_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge, "COPIED", 0)
-    test_a_value_read_by_several_steps()
+@pytest.mark.parametrize("alone", [False, True])
+def test_hooks_of_a_step_stay_its_own(alone: bool) -> None:
+    """A module may hang a hook on what it is given: no other tensor gets it, and those that are there stay."""
+    seen: list[str] = []
+    made = torch.zeros(3, requires_grad=True) * 1
+    made.register_hook(lambda grad: seen.append("maker"))
+    out = enter(made, alone)
+    out.register_hook(lambda grad: seen.append("reader"))
+    other = enter(torch.zeros(3, requires_grad=True) * 1, alone)
+    other.sum().backward()
+    assert not seen
+    out.sum().backward()
+    assert sorted(seen) == ["maker", "reader"]
+
+
+def test_a_gradient_that_never_comes_stays_away() -> None:
+    """Also where a backward says so: a parameter before it gets no gradient of zeros, which would be stepped with."""
+    for alone in (False, True):
+        leaf = torch.zeros(3, requires_grad=True)
+        Swallow.apply(enter(leaf * 1, alone)).sum().backward()  # type: ignore[no-untyped-call]
+        assert leaf.grad is None
+        one, two = (torch.zeros(4, requires_grad=True) * 1).chunk(2)
+        enter(one, alone), enter(two, alone).sum().backward()
+
+
+def test_a_leaf_is_never_alone() -> None:
+    """Its hooks would stay with it from one use to the next."""
+    leaf = torch.zeros(3, requires_grad=True)
+    assert enter(leaf, alone=True) is not leaf and leaf._backward_hooks is None
+
+
+class Swallow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:  # type: ignore[override]
+        return None

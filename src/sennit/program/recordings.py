@@ -149,6 +149,7 @@ class Recordings:
             if step.kind == "call" and step.name in self._flags:
                 merged = _merge_flags((step.args, step.kwargs), self._flags[step.name])
                 program.steps[i] = replace(step, args=merged[0], kwargs=merged[1])
+        program.note_entries()
         return program
 
     def refuse_uncalled(self) -> None:

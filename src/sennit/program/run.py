@@ -15,7 +15,6 @@ from sennit.program.template import Ref
 from sennit.supernet.context import StepContext
 from sennit.supernet.draws import draws_with_torch
 from sennit.supernet.edge import enter
-from sennit.supernet.keys import name_key
 
 Values = MutableMapping[int, Any]
 """Value number to tensor, or to a tuple of ints for a shape."""
@@ -29,6 +28,7 @@ def run_step(
     context: StepContext | None,
     device: torch.device,
     training: bool,
+    torch_only: bool | None = None,
 ) -> None:
     """Run one step: read its values through Edges, store what it produces.
 
@@ -37,6 +37,7 @@ def run_step(
         target: the module of a "module" step, its parameters in place; None for other kinds.
         parameter: tensor of a parameter or buffer that a "call" step names.
         context: random key and precision; None leaves generators alone.
+        torch_only: the step draws with torch alone, if that is known.
 
     Raises:
         SpaceError: the step has modified a tensor that came in.
@@ -44,13 +45,18 @@ def run_step(
     if step.kind == "shape":
         values[step.writes[0]] = tuple(values[step.reads[0]].shape)
         return
-    entered = {n: enter(v) if isinstance(v := values[n], Tensor) else v for n in step.reads}
+    entered = [enter(v, alone) if isinstance(v := values[n], Tensor) else v for n, alone in step.entries]
     if context is not None:
-        context.enter(name_key(step.name), torch_only=not isinstance(target, nn.Module) or draws_with_torch(target))
-    args = step.fill_args(entered, parameter, training, device)
-    kwargs = step.fill_kwargs(entered, parameter, training, device)
+        if torch_only is None:
+            torch_only = not isinstance(target, nn.Module) or draws_with_torch(target)
+        context.enter(step.key, torch_only=torch_only)
+    args, kwargs = entered, _NOTHING
+    if not step.direct:
+        by_number = dict(zip(step.reads, entered, strict=True))
+        args = step.fill_args(by_number, parameter, training, device)
+        kwargs = step.fill_kwargs(by_number, parameter, training, device)
     function = target if target is not None else step.target
-    came = [v for v in entered.values() if isinstance(v, Tensor)] if training else []
+    came = [v for v in entered if isinstance(v, Tensor)] if training else []
     versions = [tensor._version for tensor in came]
     if step.no_grad:
         with torch.no_grad():
@@ -60,6 +66,9 @@ def run_step(
     if versions != [tensor._version for tensor in came]:
         raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
+
+
+_NOTHING: dict[str, Any] = {}
 
 
 def _call(function: Callable[..., Any], args: Any, kwargs: Any, context: StepContext | None) -> Any:

@@ -10,12 +10,14 @@ values defined up to i and used after it. Inputs never cross: whoever needs one 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from sennit.program.template import compile_template
+from sennit.program.template import Ref, compile_template
+from sennit.supernet.keys import name_key
 
 
 @dataclass
@@ -56,8 +58,13 @@ class Step:
     labels: tuple[str, ...] = ()
     no_grad: bool = False
     where: str = ""
+    entries: tuple[tuple[int, bool], ...] = field(default=(), init=False, repr=False, compare=False)
+    """Each value read, and whether it was made for this step alone (`enter`); filled in by the program."""
     groups: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
     """Names of the groups read and written; filled in by `Groups.of_step`."""
+
+    def __post_init__(self) -> None:
+        self.entries = tuple([(v, False) for v in self.reads])
 
     @cached_property
     def fill_args(self) -> Callable[..., Any]:
@@ -66,6 +73,16 @@ class Step:
     @cached_property
     def fill_kwargs(self) -> Callable[..., Any]:
         return compile_template(self.kwargs)
+
+    @cached_property
+    def key(self) -> int:
+        """`name_key` of the name."""
+        return name_key(self.name)
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether the values read are the arguments, in this order: f(a, b)."""
+        return not self.kwargs and type(self.args) is tuple and self.args == tuple(map(Ref, self.reads))
 
     @property
     def call(self) -> str:
@@ -97,6 +114,7 @@ class Program:
         for step in self.steps:
             for v in step.reads:
                 self.consumers.setdefault(v, []).append(step.index)
+        self.note_entries()
         self.blocks: list[str] = list(dict.fromkeys(step.block for step in self.steps))
         self.places: list[tuple[str, str]] = [(step.name, step.block) for step in self.steps]
         uses: dict[str, list[int]] = {}
@@ -106,6 +124,14 @@ class Program:
         self.uses = uses
         self.tied: frozenset[str] = frozenset(name for name, steps in uses.items() if len(steps) > 1)
         """Parameters read by several steps: each use enters its step through an Edge of its own."""
+
+    def note_entries(self) -> None:
+        """Tell each step which of the values it reads were made for it alone, by a step that made nothing else."""
+        users = Counter(v for step in self.steps if step.kind != "shape" for v in step.reads)
+        users.update(self.outputs)
+        single = {v for step in self.steps if len(step.writes) == 1 for v in step.writes if users[v] == 1}
+        for step in self.steps:
+            step.entries = tuple([(v, v in single) for v in step.reads])
 
     @cached_property
     def dead(self) -> list[tuple[int, ...]]:

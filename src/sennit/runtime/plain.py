@@ -72,6 +72,7 @@ class PlainEngine:
             with told_if_full(FULL):
                 self.model.to(self.device)
         self.tensors = unique_tensors(self.model)
+        self.modules = dict(self.model.named_modules())
         self.optimizer = recipe.build_optimizer(self.model)
         self.log = AccessLog(access, 0)
         self.version: dict[str, int] = {}
@@ -167,10 +168,9 @@ class PlainEngine:
 
     def move(self, program: Program, device: torch.device) -> None:
         """Move the modules that a program uses, with their optimizer state."""
-        modules = dict(self.model.named_modules())
         for step in program.steps:
             if step.kind == "module":
-                modules[step.target].to(device)
+                self.modules[step.target].to(device)
         for step in program.steps:
             for name in (*step.params, *step.buffers):
                 held = self.tensors[name]

@@ -113,7 +113,19 @@ class Binding:
         self.modules = dict(space.named_modules())
         self.tensors = unique_tensors(space)
         self.names = canonical_names(space)
+        self.parameters = list(space.parameters())
+        self._units: dict[str, tuple[nn.Module, bool]] = {}
         self._places: dict[str, list[tuple[nn.Module, str, str]]] = {}
+
+    def unit(self, path: str) -> tuple[nn.Module, bool]:
+        """The unit at `path`, and whether it draws with torch alone."""
+        known = self._units.get(path)
+        if known is None:
+            from sennit.supernet.draws import draws_with_torch
+
+            module = self.modules[path]
+            known = self._units[path] = (module, draws_with_torch(module))
+        return known
 
     def places(self, path: str) -> list[tuple[nn.Module, str, str]]:
         """`(module, attribute, canonical name)` of every parameter inside the unit at `path`."""
@@ -149,15 +161,16 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
     values = bind_inputs(program, args, kwargs)
     device = next((v.device for v in values.values() if isinstance(v, Tensor)), torch.device("cpu"))
     context, training = current(), space.training
+    tensor_of = binding.tensors.__getitem__
     as_they_are = not program.tied and not space.__dict__.get("_kept_buffers")
     for step, dead in zip(program.steps, program.dead, strict=True):
-        target = binding.modules[step.target] if step.kind == "module" else None
+        target, torch_only = binding.unit(step.target) if step.kind == "module" else (None, True)
         if as_they_are:
-            run_step(step, values, target, binding.tensors.__getitem__, context, device, training)
+            run_step(step, values, target, tensor_of, context, device, training, torch_only)
         else:
             parameter = _parameter_of(binding, program, {})
             with _InPlace(space, binding, program, step, parameter) if target is not None else nullcontext():
-                run_step(step, values, target, parameter, context, device, training)
+                run_step(step, values, target, parameter, context, device, training, torch_only)
         for n in dead:
             del values[n]
     return output_of(program, values)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sennit.supernet.optim import parameter_names
+from sennit.supernet.optim import parameter_names, with_grad
 
 
 class BulkStep:
@@ -33,6 +33,7 @@ class BulkStep:
         self.size, self.clip = size, clip
         names = parameter_names(optimizer)
         self.parameters = {names[id(p)]: p for group in optimizer.param_groups for p in group["params"]}
+        self._names = names
         self.total: dict[str, Tensor] = {}
         self.seq_id = -1
         """Subnet of the next step; `Task.set_lr` sets it."""
@@ -41,9 +42,9 @@ class BulkStep:
         optimizer.bulk = self  # type: ignore[attr-defined]
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        for name, parameter in self.parameters.items():
-            if parameter.grad is None:
-                continue
+        for parameter in with_grad(self.parameters.values()):
+            name = self._names[id(parameter)]
+            assert parameter.grad is not None
             if name in self.total:
                 self.total[name].add_(parameter.grad)
             else:
@@ -53,8 +54,10 @@ class BulkStep:
         for grad in self.total.values():
             grad.div_(self.size)
         self.clip(self.total)
-        for name, parameter in self.parameters.items():
-            parameter.grad = self.total.get(name)
+        for parameter in with_grad(self.parameters.values()):
+            parameter.grad = None
+        for name, total in self.total.items():
+            self.parameters[name].grad = total
         self.total = {}
         return self._step(closure)
 

@@ -45,7 +45,11 @@ class StepContext:
         Args:
             torch_only: the step draws with torch alone (`draws_with_torch`).
         """
-        seed_generators(mix(self.key, step_key), self.device, torch_only=torch_only)
+        key = mix(self.key, step_key)
+        if torch_only and self.device.type == "cpu":  # written out: it is done at every step
+            torch.default_generator.manual_seed(key)
+        else:
+            seed_generators(key, self.device, torch_only=torch_only)
 
     def autocast(self) -> Any:
         """Autocast for one step. No cast cache: a cast of a weight must not outlive the step."""

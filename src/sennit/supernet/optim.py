@@ -15,13 +15,51 @@ from torch import Tensor, nn
 
 from sennit.errors import RecipeError
 
+
+def with_grad(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Those that have a gradient. Most of a supernet has none, so this look is all that the rest of it costs."""
+    return [p for p in parameters if p.grad is not None]
+
+
+class OnlyWritten(torch.optim.Optimizer):
+    """Spends time on parameters with a gradient.
+
+    torch skips the others too, but its look at each costs ten times that of `with_grad`, and a supernet has twenty
+    times as many parameters as a subnet.
+    """
+
+    def _init_group(self, group: Mapping[str, Any], *lists: Any) -> Any:
+        """torch collects here what it steps."""
+        return super()._init_group({**group, "params": with_grad(group["params"])}, *lists)  # type: ignore[misc]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if not set_to_none:
+            super().zero_grad(set_to_none=False)
+            return
+        for group in self.param_groups:
+            for parameter in with_grad(group["params"]):
+                parameter.grad = None
+
+
+class SGD(OnlyWritten, torch.optim.SGD):
+    """torch's, see `OnlyWritten`."""
+
+
+class Adam(OnlyWritten, torch.optim.Adam):
+    """torch's, see `OnlyWritten`."""
+
+
+class AdamW(OnlyWritten, torch.optim.AdamW):
+    """torch's, see `OnlyWritten`."""
+
+
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, type | tuple[type, ...]]]] = {
     "sgd": (
-        torch.optim.SGD,
+        SGD,
         {"momentum": float, "dampening": float, "weight_decay": float, "nesterov": bool},
     ),
-    "adam": (torch.optim.Adam, {"betas": list, "eps": float, "weight_decay": float, "amsgrad": bool}),
-    "adamw": (torch.optim.AdamW, {"betas": list, "eps": float, "weight_decay": float, "amsgrad": bool}),
+    "adam": (Adam, {"betas": list, "eps": float, "weight_decay": float, "amsgrad": bool}),
+    "adamw": (AdamW, {"betas": list, "eps": float, "weight_decay": float, "amsgrad": bool}),
 }
 """Name in a recipe: torch class, and the arguments a recipe may set with their types."""
 

@@ -18,7 +18,7 @@ from sennit.supernet.bulk_step import bulk_of
 from sennit.supernet.clip import Clip, factor, fold_norms, grad_norms, scale_
 from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.generators import generators_restored
-from sennit.supernet.optim import delayed_of
+from sennit.supernet.optim import delayed_of, with_grad
 
 if TYPE_CHECKING:
     from sennit.recipe import Recipe
@@ -72,14 +72,12 @@ class Task:
         rule = self.recipe.clipping
         if rule.kind == "none" or self.recipe.sync_rule.bulk(workers=1) > 1:
             return
-        names = _names_of(model)
-        clip_({names[id(p)]: p.grad for p in model.parameters() if p.grad is not None}, rule, self._groups)
-
-
-def _names_of(model: nn.Module) -> dict[int, str]:
-    """Canonical names; kept by a space that has run, whose parameters stay the same objects."""
-    binding = model.__dict__.get("_binding")
-    return canonical_names(model) if binding is None else binding.names
+        binding = model.__dict__.get("_binding")
+        if binding is None:
+            names, parameters = canonical_names(model), model.parameters()
+        else:  # of a space that has run; its parameters stay the same objects
+            names, parameters = binding.names, binding.parameters
+        clip_({names[id(p)]: p.grad for p in with_grad(parameters) if p.grad is not None}, rule, self._groups)
 
 
 def clip_(grads: Mapping[str, Tensor], rule: Clip, groups: Groups) -> None:

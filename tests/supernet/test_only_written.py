@@ -1,0 +1,79 @@
+"""Optimizers of a supernet: torch's own steps, on the parameters that have a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sennit.supernet.optim import make_optimizer
+
+CASES: list[tuple[str, type[torch.optim.Optimizer], dict[str, Any]]] = [
+    ("sgd", torch.optim.SGD, {}),
+    ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
+    ("adam", torch.optim.Adam, {"amsgrad": True}),
+    ("adamw", torch.optim.AdamW, {"weight_decay": 0.1}),
+]
+
+
+def layers() -> list[nn.Parameter]:
+    torch.manual_seed(0)
+    return [nn.Parameter(torch.randn(5, 3)) for _ in range(6)]
+
+
+def gradients(turn: int, count: int) -> list[Tensor | None]:
+    """Another half of the parameters at every turn."""
+    torch.manual_seed(turn + 1)
+    return [torch.randn(5, 3) if (n + turn) % 2 else None for n in range(count)]
+
+
+@pytest.mark.parametrize(("name", "torchs", "arguments"), CASES)
+def test_bits_and_state_are_those_of_torch(
+    name: str, torchs: type[torch.optim.Optimizer], arguments: dict[str, Any]
+) -> None:
+    ours, theirs = layers(), layers()
+    named = [(f"p{n}", p) for n, p in enumerate(ours)]
+    one = make_optimizer(name, arguments, named, 0.1)
+    two = torchs(theirs, lr=0.1, foreach=False, **arguments)  # type: ignore[call-arg]
+    assert isinstance(one, torchs) and type(one).__name__ == torchs.__name__
+    for turn in range(5):
+        for p, q, grad in zip(ours, theirs, gradients(turn, len(ours)), strict=True):
+            p.grad, q.grad = grad, None if grad is None else grad.clone()
+        for optimizer in (one, two):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        assert all(p.grad is None for p in ours)
+    assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+    for p, q in zip(ours, theirs, strict=True):
+        assert one.state[p].keys() == two.state[q].keys()
+        for key, held in two.state[q].items():
+            assert one.state[p][key] is held or torch.equal(one.state[p][key], held)
+
+
+@pytest.mark.parametrize(("name", "torchs", "arguments"), CASES)
+def test_torch_is_shown_what_has_a_gradient_and_nothing_else(
+    name: str, torchs: type[torch.optim.Optimizer], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+    original: Any = torchs._init_group  # type: ignore[attr-defined]
+
+    def collect(self: Any, group: dict[str, Any], *lists: Any) -> Any:
+        shown.append(len(group["params"]))
+        return original(self, group, *lists)
+
+    monkeypatch.setattr(torchs, "_init_group", collect)
+    held = layers()
+    optimizer = make_optimizer(name, arguments, [(f"p{n}", p) for n, p in enumerate(held)], 0.1)
+    held[3].grad = torch.ones(5, 3)  # given by hand: no backward has come by
+    optimizer.step()
+    assert shown == [1] and len(optimizer.param_groups[0]["params"]) == len(held)
+
+
+def test_gradients_are_kept_as_zeros_where_that_is_asked_for() -> None:
+    held = layers()
+    optimizer = make_optimizer("sgd", {}, [(f"p{n}", p) for n, p in enumerate(held)], 0.1)
+    held[2].grad = torch.ones(5, 3)
+    optimizer.zero_grad(set_to_none=False)
+    assert held[2].grad is not None and not held[2].grad.any() and held[1].grad is None
