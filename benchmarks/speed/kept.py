@@ -44,21 +44,24 @@ class Kept:
             return space
         assert seed == self.seed
         names = canonical_names(space)
-        if allocate is not None:
-            self.fill(allocate, dict.fromkeys(names.values()))
-            return space
+        held = self.held if allocate is None else self.filled(allocate, dict.fromkeys(names.values()))
         for owner in space.modules():
             for table in (owner._parameters, owner._buffers):
                 for attribute, tensor in table.items():
                     if tensor is not None:
-                        table[attribute] = self.held[names[id(tensor)]]  # type: ignore[assignment]
+                        table[attribute] = held[names[id(tensor)]]  # type: ignore[assignment]
         return space
 
-    def fill(self, allocate: Callable[[str, Tensor], Tensor], names: dict[str, None]) -> None:
+    def filled(self, allocate: Callable[[str, Tensor], Tensor], names: dict[str, None]) -> dict[str, Tensor]:
+        """Memory of each tensor, with its value."""
+        memory: dict[str, Tensor] = {}
         before = torch.get_num_threads()
         torch.set_num_threads(max(before, COPIERS))
         with torch.no_grad():
             for name in names:
-                held = self.held[name].detach()
-                allocate(name, held).copy_(held)
+                held, made = self.held[name], allocate(name, self.held[name])
+                made.copy_(held)
+                trains = isinstance(held, nn.Parameter)
+                memory[name] = nn.Parameter(made, requires_grad=held.requires_grad) if trains else made
         torch.set_num_threads(before)
+        return memory
