@@ -88,7 +88,9 @@ def test_code_that_says_that_it_is_known(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [F.relu, F.max_pool2d, torch.tanh, nn.ReLU(), nn.Sequential(nn.ReLU()).forward], ids=str
+    "code",
+    [F.relu, F.max_pool2d, torch.tanh, nn.ReLU(), nn.Sequential(nn.ReLU()).forward],
+    ids=["function", "dispatched", "built in", "module", "method"],
 )
 def test_code_of_torch_in_a_module_of_torch(code: Any) -> None:
     assert draws_with_torch(put_in(code))

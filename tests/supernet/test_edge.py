@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sennit.supernet import edge
 from sennit.supernet.edge import ALIGNMENT, enter, settled
 
 Step = Callable[[Tensor], Tensor]
@@ -138,12 +139,15 @@ def test_an_edge_is_a_tensor_of_its_own() -> None:
     ],
     ids=["expanded", "channels-last", "unaligned"],
 )
+@pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("alone", [False, True])
-def test_any_gradient_arrives_settled(grad: Tensor, alone: bool) -> None:
+def test_any_gradient_arrives_settled(grad: Tensor, alone: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through hooks and through slices."""
+    monkeypatch.setattr(edge, "COPIED", limit)
     found: list[Tensor] = []
     made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
     out = enter(made, alone)
-    assert (out is made) == alone
+    assert (out is made) == (alone and not limit)
     made.register_hook(found.append)
     out.backward(grad)
     (arrived,) = found
@@ -151,9 +155,11 @@ def test_any_gradient_arrives_settled(grad: Tensor, alone: bool) -> None:
     assert arrived.is_contiguous() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("alone", [False, True])
-def test_hooks_of_a_step_stay_its_own(alone: bool) -> None:
+def test_hooks_of_a_step_stay_its_own(alone: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module may hang a hook on what it is given: no other tensor gets it, and those that are there stay."""
+    monkeypatch.setattr(edge, "COPIED", limit)
     seen: list[str] = []
     made = torch.zeros(3, requires_grad=True) * 1
     made.register_hook(lambda grad: seen.append("maker"))
@@ -166,8 +172,10 @@ def test_hooks_of_a_step_stay_its_own(alone: bool) -> None:
     assert sorted(seen) == ["maker", "reader"]
 
 
-def test_a_gradient_that_never_comes_stays_away() -> None:
+@pytest.mark.parametrize("limit", [0, 1 << 16])
+def test_a_gradient_that_never_comes_stays_away(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a backward says so: a parameter before it gets no gradient of zeros, which would be stepped with."""
+    monkeypatch.setattr(edge, "COPIED", limit)
     for alone in (False, True):
         leaf = torch.zeros(3, requires_grad=True)
         Swallow.apply(enter(leaf * 1, alone)).sum().backward()  # type: ignore[no-untyped-call]
@@ -190,3 +198,8 @@ class Swallow(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:  # type: ignore[override]
         return None
+
+
+def test_a_value_read_by_several_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "COPIED", 0)
+    test_a_value_read_by_several_steps()

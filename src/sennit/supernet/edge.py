@@ -10,7 +10,8 @@ same bits. The Edge also fixes what travelling would change: forward and gradien
     value ───────────▶ step            if nobody else uses the value, its own node does that
           ▲ hook
 
-A hook that finds nothing to do costs a third of a backward written in Python, on a CPU and on a GPU.
+A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
+on a CPU are sliced instead (`COPIED`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from torch import Tensor
 
 ALIGNMENT = {"cpu": 64, "cuda": 256, "meta": 1}
 """Bytes on which a tensor's first element must lie. Vector kernels treat the ends of unaligned rows apart."""
+
+COPIED = 1 << 16
+"""Bytes on a CPU up to which torch's own slice of the whole is taken, a view whose backward copies the gradient: the
+same values in the same layout, and for small tensors less than a hook takes."""
 
 _CPU = ALIGNMENT["cpu"]
 
@@ -47,6 +52,8 @@ def enter(tensor: Tensor, alone: bool = False) -> Tensor:
     placed = tensor if good else settled(tensor)
     if not (tensor.requires_grad and torch.is_grad_enabled()):
         return placed
+    if tensor.is_cpu and tensor.dim() and tensor.nbytes <= COPIED:
+        return placed[:]
     if placed is tensor and (not alone or tensor.is_leaf):  # hooks of a leaf stay with it, so it gets none
         placed = tensor.view_as(tensor)
     if placed._backward_hooks is not None:
