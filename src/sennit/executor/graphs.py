@@ -390,11 +390,7 @@ def _shape(value: Any, wanted: bool) -> Hashable:
 
 def _call(step: Step) -> Hashable:
     """`same_call`, quickly where a module is called with what is read, in that order, and gives one tensor."""
-    args, out = step.args, step.out
-    simple = type(args) is tuple and not step.kwargs and type(out) is Ref and len(args) == len(step.reads)
-    if simple and all(type(a) is Ref and a.value == n for a, n in zip(args, step.reads, strict=True)):
-        return step.no_grad
-    return same_call(step)
+    return step.no_grad if step.direct and type(step.out) is Ref else same_call(step)
 
 
 def _layout(held: Sequence[Tensor]) -> Hashable:

@@ -13,7 +13,6 @@ clips and steps it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -57,11 +56,11 @@ class Stepping:
         self.writer: dict[str, tuple[int, str]] = {}
         """Of each group of a bulk about to step, its last subnet and step there."""
         self.complete: dict[int, dict[str, dict[str, Tensor]]] = {}
-        """Folded gradients that wait for the global norm, by subnet and group."""
+        """Folded gradients that wait for norms, by subnet and group."""
         self.norms: dict[int, dict[str, float | None]] = {}
-        self.asked: list[tuple[Subnet, str, Tensor]] = []
-        """Groups whose norms the device computes."""
-        self.arriving: deque[tuple[list[tuple[Subnet, str, Tensor]], Told]] = deque()
+        self.asked: list[tuple[Subnet, str]] = []
+        """Groups whose norms are wanted."""
+        self.arriving: tuple[list[tuple[Subnet, str]], Told] | None = None
         """Norms on their way to the host."""
         self.due: dict[tuple[str, int], None] = {}
         """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply."""
@@ -126,48 +125,55 @@ class Stepping:
         return self.bulks.owner[subnet.seq_id // self.bulks.size]
 
     def clipped(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
-        """Clip and step, or wait for the others' norms."""
-        y = subnet.seq_id
-        if self.clip.kind == "layer":
-            scale_(together(grads), factor(self.clip.limit, fold_norms(grad_norms(grads))))
-        if self.clip.kind != "global":
+        """Clip and step, once the norms that this takes are known."""
+        if self.clip.kind == "none":
             self.step(subnet, group, grads)
             return
-        self.complete.setdefault(y, {})[group] = grads
-        norms = stacked_norms(list(grads.values())) if grads else torch.zeros(0)
-        self.asked.append((subnet, group, norms))
-        if not norms.is_cuda:
+        self.complete.setdefault(subnet.seq_id, {})[group] = grads
+        self.asked.append((subnet, group))
+        if not any(grad.is_cuda for grad in grads.values()):
             self.look()
 
     def look(self, *, wait: bool = False) -> None:
         """Take the norms that have come from the device, and ask for those that have not been asked for, of all groups
         that a task completes at once. With `wait`, some come."""
-        while self.asked or self.arriving:
-            if not self.arriving:
-                devices = {norms.device for _, _, norms in self.asked}
-                for device in devices:
-                    these = [item for item in self.asked if item[2].device == device]
-                    self.arriving.append((these, Told(torch.cat([norms for _, _, norms in these]))))
-                self.asked.clear()
-            groups, told = self.arriving[0]
+        while self.asked or self.arriving is not None:
+            if self.arriving is None:
+                grads = [grad for s, group in self.asked for grad in self.complete[s.seq_id][group].values()]
+                self.arriving = self.asked, Told(stacked_norms(grads) if grads else torch.zeros(0))
+                self.asked = []
+            groups, told = self.arriving
             if not (wait or told.there()):
                 return
-            self.arriving.popleft()
-            wait, numbers = False, iter(told.numbers())
-            for subnet, group, _ in groups:
-                y, norms = subnet.seq_id, dict[str, float | None].fromkeys(self.groups.by_name[group].names)
-                norms.update((name, next(numbers)) for name in self.complete[y][group])
+            self.arriving, wait, numbers = None, False, iter(told.numbers())
+            arrived = [(s, g, {name: next(numbers) for name in self.complete[s.seq_id][g]}) for s, g in groups]
+            if self.clip.kind == "layer":
+                self.by_layer(arrived)
+                continue
+            for subnet, group, found in arrived:
+                norms = dict[str, float | None].fromkeys(self.groups.by_name[group].names)
+                norms.update(found)
                 for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
-                    self.tell(worker, Message("N", y, -1, -1, -1, [], norms))
+                    self.tell(worker, Message("N", subnet.seq_id, -1, -1, -1, [], norms))
                 self.add_norms(subnet, norms)
 
     def waits(self) -> bool:
         """Whether norms are on their way."""
-        return bool(self.asked or self.arriving)
+        return bool(self.asked) or self.arriving is not None
 
     def told(self) -> bool:
         """Whether there is something to `look` at: norms that have come, or that nobody has asked for."""
-        return bool(self.asked) or (bool(self.arriving) and self.arriving[0][1].there())
+        return bool(self.asked) or (self.arriving is not None and self.arriving[1].there())
+
+    def by_layer(self, arrived: list[tuple[Subnet, str, dict[str, float]]]) -> None:
+        """Clip each group by its own norm, and step it."""
+        with self.store.together():
+            for subnet, group, norms in arrived:
+                grads = self.complete[subnet.seq_id].pop(group)
+                if not self.complete[subnet.seq_id]:
+                    del self.complete[subnet.seq_id]
+                scale_(together(grads), factor(self.clip.limit, fold_norms(norms)))
+                self.step(subnet, group, grads)
 
     def add_norms(self, subnet: Subnet, norms: dict[str, float | None]) -> None:
         """Once the norms of all gradients of a subnet are known, its groups can step.
