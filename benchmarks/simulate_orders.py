@@ -8,6 +8,7 @@ before it or the one it names in one way. Units as in `sennit.simulate.space_loa
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -164,8 +165,12 @@ def _chunks(chunks: int) -> str:
 
 
 def main() -> None:
-    seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    with Path(sys.argv[1]).open("w") as file:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="JSON lines")
+    parser.add_argument("seeds", type=int, nargs="?", default=5, help="how many, of which means are taken")
+    given = parser.parse_args()
+    seeds = given.seeds
+    with given.out.open("w") as file:
         for case in CASES:
             found: dict[str, list[float]] = {}
             for seed in range(seeds):

@@ -16,6 +16,7 @@ subnets and gives the median of those, too: whatever else the machine does, both
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import resource
@@ -176,7 +177,12 @@ def main() -> None:
         where = {"python": platform.python_version(), "machine": platform.machine()}
         sys.stdout.write(json.dumps({"case": name, **found, "peak_mib": round(peak, 1), **where}) + "\n")
         return
-    for name in sys.argv[1:] or CASES:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)} (default: all)")
+    chosen = parser.parse_args().cases
+    if unknown := [name for name in chosen if name not in CASES]:
+        parser.error(f"{', '.join(unknown)}: no such case; there are {', '.join(CASES)}")
+    for name in chosen or CASES:
         subprocess.run([sys.executable, __file__, "--case", name], check=True)
 
 

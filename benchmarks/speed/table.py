@@ -5,8 +5,8 @@ python -m benchmarks.speed.table speed_a.json speed_b.json
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,9 @@ def table(results: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    print("\n".join(table(json.loads(Path(name).read_text()) for name in sys.argv[1:])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, nargs="+", help="what `python -m benchmarks.speed --out` has written")
+    print("\n".join(table(json.loads(file.read_text()) for file in parser.parse_args().results)))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def test_a_run_gets_over_it(tmp_path: Path) -> None:
     expected = hashes(run(made, tmp_path / "plain", engine="plain"))
     result = run(made, tmp_path / "full", parts=Parts(executor=FullOnce))
     assert hashes(result) == expected and result["tasks_run_again"] == 2
-    assert any("2 task(s) were run again" in line for line in told({**result, "out": "run"}))
+    assert any("2 tasks ran again" in line for line in told({**result, "out": "run"}))
 
 
 @pytest.mark.parametrize("error", FULL, ids=lambda error: str(error)[:20])
@@ -130,7 +130,7 @@ def test_what_could_not_be_pinned_is_shown() -> None:
     result = {
         "out": "run", "steps": 1, "subnets_per_s": 1.0, "bubble": None, "last_loss": None, "engine": "pipeline",
         "workers": 1, "seconds": 1.0, "weights_sha256": "a", "optimizer_sha256": "b", "losses_sha256": "c",
-        "comparable": True, "pinned": False, "pinning_refused": "cudaHostRegister of 8 bytes: no",
+        "comparable": True, "first": 0, "pinned": False, "pinning_refused": "cudaHostRegister of 8 bytes: no",
     }  # fmt: skip
     assert any("not pinned: cudaHostRegister of 8 bytes: no" in line for line in told(result))
     assert not any("pinned" in line for line in told({**result, "pinned": True}))

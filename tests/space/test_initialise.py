@@ -138,3 +138,16 @@ def test_constructors_that_cannot_be_run_without_data() -> None:
         build_on_meta(Net, {"depth": 3})
     with pytest.raises(SpaceError, match=r"must name a ModelSpace class"):
         build_on_meta(dict, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_on_a_parameter_is_refused_by_name(register: str) -> None:
+    """It was lost without a word: what trains are other tensors than those of the constructor."""
+
+    def hooked() -> nn.Module:
+        space = nn.Sequential(nn.Linear(2, 2))
+        getattr(space[0].weight, register)(lambda it: None)
+        return space
+
+    with pytest.raises(SpaceError, match=r"'0.weight' has a hook on its gradient"):
+        build_on_meta(hooked, {})

@@ -52,6 +52,13 @@ class _WithoutDraws(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+HOOKED = (
+    "parameter {name!r} has a hook on its gradient, which no engine would call: a layer's parameters are read from "
+    "slots that come and go. Change the gradient inside the forward (a hook on an intermediate tensor, or an "
+    "autograd.Function), or by the recipe's clip and optimizer"
+)
+
+
 def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) -> nn.Module:
     """`factory(**arguments)` without memory for its tensors.
 
@@ -67,6 +74,10 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
         raise SpaceError(f"the space does not take these space_args {arguments!r}: {error}") from error
     if not isinstance(space, nn.Module):
         raise SpaceError(f"space must name a ModelSpace class, {factory!r} returned {space!r}")
+    for name, parameter in space.named_parameters():
+        # they belong to one tensor, and what trains are other tensors: in slots, in staging, in other processes
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
+            raise SpaceError(HOOKED.format(name=name))
     return space
 
 

@@ -181,8 +181,8 @@ def test_other_weights_to_begin_with(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def guest(request: Request, meeting: Meeting) -> None:
         made = pipeline.initialise
 
-        def spoilt(space: Any, seed: int, home: Any) -> None:
-            made(space, seed + 1, home)
+        def spoilt(space: Any, seed: int, *others: Any) -> None:
+            made(space, seed + 1, *others)
 
         monkeypatch.setattr(pipeline, "initialise", spoilt)  # in a process of its own
         follow(request, meeting)
