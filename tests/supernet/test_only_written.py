@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sennit.runtime.forked import in_child
 from sennit.supernet.optim import make_optimizer
 
 CASES: list[tuple[str, type[torch.optim.Optimizer], dict[str, Any]]] = [
@@ -77,3 +78,38 @@ def test_gradients_are_kept_as_zeros_where_that_is_asked_for() -> None:
     held[2].grad = torch.ones(5, 3)
     optimizer.zero_grad(set_to_none=False)
     assert held[2].grad is not None and not held[2].grad.any() and held[1].grad is None
+
+
+@pytest.mark.parametrize(("name", "kind", "arguments"), CASES)
+def test_where_parameters_are_when_they_step_says_how(
+    name: str, kind: type[torch.optim.Optimizer], arguments: dict[str, Any]
+) -> None:
+    """Not where they were when the optimizer was made: `--offload` makes it before anything is on the GPU."""
+    optimizer = make_optimizer(name, arguments, [("a", layers()[0])], 0.1)
+    assert optimizer.param_groups[0]["foreach"] is (False if name == "sgd" else None)
+
+
+def moved(name: str, arguments: dict[str, Any], early: bool) -> list[Tensor]:
+    """Parameters after steps on a GPU; the optimizer is made before they are there, or after."""
+    made = layers()
+    if early:
+        optimizer = make_optimizer(name, arguments, [(str(n), p) for n, p in enumerate(made)], 0.1)
+        for parameter in made:
+            parameter.data = parameter.data.cuda()
+    else:
+        made = [nn.Parameter(p.detach().cuda()) for p in made]
+        optimizer = make_optimizer(name, arguments, [(str(n), p) for n, p in enumerate(made)], 0.1)
+    for turn in range(9):
+        for parameter, grad in zip(made, gradients(turn, len(made)), strict=True):
+            parameter.grad = None if grad is None else grad.cuda()
+        optimizer.step()
+    return [parameter.detach().cpu() for parameter in made]
+
+
+@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("name", "kind", "arguments"), CASES)
+def test_an_optimizer_that_is_made_before_its_parameters_move(
+    name: str, kind: type[torch.optim.Optimizer], arguments: dict[str, Any]
+) -> None:
+    early, late = (in_child(lambda early=early: moved(name, arguments, early)) for early in (True, False))
+    assert all(torch.equal(one, two) for one, two in zip(early, late, strict=True))
