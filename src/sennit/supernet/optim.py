@@ -106,8 +106,8 @@ def make_optimizer(
     On a GPU Adam steps by torch's `foreach` kernels, torch's own default there: a tenth of the launches, and other bits
     than one tensor at a time (H200, torch 2.11). What a tensor gets does not depend on which others step with it, so a
     whole network at once, a group, and a group in one piece have the same bits. SGD steps one tensor at a time: by
-    `foreach` torch treats all tensors otherwise as soon as one of them steps for the first time. Which it is, is decided
-    at each step: `--offload` makes its optimizer before anything is on the GPU.
+    `foreach` torch treats all tensors otherwise as soon as one of them steps for the first time. Which it is, torch
+    decides at each step: `--offload` makes its optimizer before anything is on the GPU.
     """
     foreach = False if name == "sgd" else None  # None: torch looks where the parameters are when they step
     try:
