@@ -14,6 +14,19 @@ need_venv() {
     PY=.venv/bin/python
 }
 
+# on_gpus N KEPT: whether this machine has N GPUs, whose number it sets `gpus` to. If not, it says that nothing is measured
+# here and that figures stand in KEPT, the result of an earlier run; without that file it ends the script with 1.
+on_gpus() {
+    gpus=$("$PY" -c 'import torch; print(torch.cuda.device_count())')
+    if ((gpus >= $1)); then return 0; fi
+    echo "this machine has $gpus GPUs: NOT MEASURED HERE; what follows stands in $2" >&2
+    if [[ ! -e $2 ]]; then
+        echo "which is not there: nobody has measured it yet" >&2
+        exit 1
+    fi
+    return 1
+}
+
 # figure NAME VALUE OP THRESHOLD: prints the figure and remembers a miss.
 # < <= > >= compare numbers, and what is no number (nan, nothing) is a miss; == and != compare text, such as hashes.
 figure() {

@@ -18,13 +18,10 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 export OMP_NUM_THREADS=1
 
-gpus=$("$PY" -c 'import torch; print(torch.cuda.device_count())')
-if ((gpus >= 1)) || [[ " $* " == *" --device cpu "* ]]; then
+kept=benchmarks/results/covering_H200.jsonl
+if [[ " $* " == *" --device cpu "* ]] || on_gpus 1 "$kept"; then
     "$PY" acceptance/gpu/covering.py --out "$out" --log "$out/rows.jsonl" "$@" >&2 || true
 else
-    kept=benchmarks/results/covering_H200.jsonl
-    echo "this machine has no GPU: NOT MEASURED HERE; what follows stands in $kept" >&2
-    [[ -e $kept ]] || { echo "which is not there: nobody has measured it yet" >&2; exit 1; }
     "$PY" acceptance/gpu/covering.py --out "$out" --log "$kept" --only-figures
 fi
 value() { "$PY" -c 'import json, sys; print(json.load(open(sys.argv[1])).get(sys.argv[2], ""))' "$out/figures.json" "$1"; }

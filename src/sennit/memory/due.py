@@ -38,9 +38,9 @@ class Due:
         self._open = True
         try:
             yield
+            self.take()
         finally:
             self._open = False
-            self.take()
 
     def step(self, group: GroupStep, grads: Mapping[str, Tensor], lr: float, after: Callable[[], None]) -> None:
         """Step a group now or at the end of the block, and call `after` then."""

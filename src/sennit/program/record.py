@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
 from sennit.program.calls import FACTORIES, FACTS, IN_PLACE, SIZES, STATISTICS_CALLS, name_of, place
+from sennit.program.failed_step import failed_step
 from sennit.program.prune import refs_of, without_dead_steps
 from sennit.program.refusals import FOREIGN, MODIFIED, NO_DATA, REBOUND, STATISTICS
 from sennit.program.spec import Spec, call_key, made, run_with_data, specs_of
@@ -322,25 +323,11 @@ class Recording(TorchFunctionMode):
                 again = run_with_data(module, args, kwargs)
                 if again is not None:
                     return again
-            raise SpaceError(self.explain(name, inputs, where, error)) from error
+            told = failed_step(name, inputs, where, error, self.last, self.arch, self.r.returned)
+            raise SpaceError(told) from error
         if [t._version for t in inputs] != versions:
             raise SpaceError(MODIFIED.format(where=where, call=name))
         return result
-
-    def explain(self, name: str, inputs: list[Tensor], where: str, error: Exception) -> str:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if "meta" in reason and any(word in reason.lower() for word in ("item", "data", "boolean", "numpy")):
-            return NO_DATA.format(where=where, call=name)
-        lines = [
-            f"{where}: step {name!r} failed on {', '.join(str(Spec.of(t)) for t in inputs) or 'no tensors'}: {reason}",
-            f"  it got its input from {self.last}; arch: {self.arch}",
-        ]
-        for label, options in self.r.returned.items():
-            if len(set(options.values())) > 1:
-                shown = "; ".join(f"{option!r} returns {shapes}" for option, shapes in list(options.items())[:6])
-                lines.append(f"  candidates of {label!r} return different shapes: {shown}")
-        lines.append("  every candidate must take what its place is given and return what the next step takes")
-        return "\n".join(lines[:12])
 
     # -- bookkeeping
 
