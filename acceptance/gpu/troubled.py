@@ -71,7 +71,9 @@ def refused(memory: mmap.mmap, device: torch.device) -> str:
     """CUDA refuses by itself: a page of the memory is registered already."""
     runtime: Any = torch.cuda.cudart()
     assert not int(runtime.cudaHostRegister(address(memory), mmap.PAGESIZE, 0))
-    return pin(memory, device)
+    why = pin(memory, device)
+    assert not int(runtime.cudaHostUnregister(address(memory)))  # a copy may not begin in it and end outside
+    return why
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +14,10 @@ import torch
 from sennit.commands.failure import failure_of
 from sennit.commands.train import told
 from sennit.errors import RunError, UserError
-from sennit.recipe import Placement
-from sennit.runtime import child, plain, refuse
+from sennit.recipe import CheckpointRule, Placement
+from sennit.runtime import child, full, plain, refuse
 from sennit.runtime.ending import hear_out
-from sennit.runtime.full import is_full
+from sennit.runtime.full import is_full, refused_if_swallowed
 from sennit.runtime.request import Request
 from sennit.runtime.retry import Retry
 from sennit.runtime.share import Parts
@@ -22,6 +25,7 @@ from sennit.runtime.train import train
 from sennit.runtime.worker import Worker
 from tests.runtime.runs import hashes, recipe, run
 
+CPU = torch.device("cpu")
 FULL: list[RuntimeError] = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB"),
     RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
@@ -48,7 +52,7 @@ def test_libraries_below_torch_are_tried_again_too(error: RuntimeError) -> None:
             raise error
         return "there"
 
-    assert Retry(lambda: calls.append("room"))(call, lambda: calls.append("undo")) == "there"
+    assert Retry(lambda: calls.append("room"), CPU)(call, lambda: calls.append("undo")) == "there"
     assert calls == ["call", "undo", "room", "call"]
 
 
@@ -60,7 +64,7 @@ def test_other_errors_are_raised_at_once() -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     with pytest.raises(RuntimeError, match="device-side"):
-        Retry(lambda: calls.append("room"))(call, lambda: calls.append("undo"))
+        Retry(lambda: calls.append("room"), CPU)(call, lambda: calls.append("undo"))
     assert calls == ["call"]
 
 
@@ -124,6 +128,117 @@ def refused(told: str, call: Any) -> None:
         call()
     failure = failure_of(raised.value)
     assert (failure.exit, failure.kind) == (1, "failed") and len(failure.short().splitlines()) <= 40
+
+
+class Swallowing:
+    """An executor with a library that meets a full device in the middle of a run, and goes on in another way.
+
+    Args:
+        at: the call of `kind` that it is.
+        fails: then the call fails for want of memory as well.
+    """
+
+    times = 0
+
+    def __init__(self, inner: Any, kind: str, at: int = 20, fails: bool = False) -> None:
+        self.inner, self.kind, self.left, self.fails = inner, kind, at, fails
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.noted("forward", self.inner.forward(*arguments))
+
+    def backward(self, *arguments: Any) -> Any:
+        return self.noted("backward", self.inner.backward(*arguments))
+
+    def noted(self, kind: str, found: Any) -> Any:
+        self.left -= kind == self.kind
+        if not self.left:
+            self.left = -1
+            Swallowing.times += 1 + self.fails
+            if self.fails:
+                raise FULL[0]
+        return found
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["goes on", "fails after that"])
+@pytest.mark.parametrize(
+    ("kind", "rule"), [("forward", {}), ("backward", {}), ("backward", {"sync": "asp:none", "clip": "layer:1.0"})]
+)
+def test_a_full_device_that_nobody_told_of_ends_the_run(
+    kind: str, rule: dict[str, Any], fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have other bits, and it may keep to them, so running the task again would not do."""
+    made = recipe(**rule, checkpoint=CheckpointRule(every=4))
+    expected = hashes(run(made, tmp_path / "plain"))
+    monkeypatch.setattr(full, "times_full", lambda device: Swallowing.times)
+    parts = Parts(executor=lambda inner: Swallowing(inner, kind, fails=fails))
+    refused(
+        r"(?s)worker 0 failed: the device was full while .*\(found full: 1\).*--resume",
+        lambda: run(made, tmp_path / "o", parts=parts),
+    )
+    again = run(made, tmp_path / "o", resume=True)
+    assert again["steps"] == made.steps and (hashes(again) == expected or "sync" in rule)
+
+
+def test_nor_does_the_plain_loop_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(10))
+    made = recipe()
+    with monkeypatch.context() as here:
+        here.setattr(full, "times_full", lambda device: next(times))
+        refused("the device was full while", lambda: run(made, tmp_path / "plain", engine="plain"))
+    assert run(made, tmp_path / "plain", engine="plain", resume=True)["steps"] == made.steps
+
+
+def test_what_is_told_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, error in ((1, torch.OutOfMemoryError), (2, RunError)):
+        times = iter([0, count])
+        monkeypatch.setattr(full, "times_full", lambda device, times=times: next(times))
+        with pytest.raises(error), refused_if_swallowed(CPU):
+            raise FULL[0]
+
+
+def weights_gradient_of_a_convolution(full: bool) -> tuple[str, bool]:
+    """What came of it: its bits, or which error; and whether a full device was noticed."""
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(0)
+    x, w, g = (torch.randn(*shape, device="cuda") for shape in ((64, 256, 16), (256, 256, 1), (64, 256, 16)))
+    w.requires_grad_()
+
+    def bits() -> str:
+        grad = torch.autograd.grad(torch.nn.functional.conv1d(x, w), w, g)[0]
+        return hashlib.sha256(grad.cpu().numpy().tobytes()).hexdigest()
+
+    found = bits()
+    held = hold_all() if full else []
+    try:
+        with refused_if_swallowed(x.device):
+            found = bits()
+    except RuntimeError as error:
+        found = type(error).__name__
+    del held
+    return found, found == "RunError"
+
+
+def hold_all() -> list[torch.Tensor]:
+    """The memory of the device, but for what torch has kept and some kilobytes."""
+    held: list[torch.Tensor] = []
+    size = torch.cuda.mem_get_info()[0]
+    while size >= 1 << 21:
+        try:
+            held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            size //= 2
+    return held
+
+
+@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+def test_a_convolution_without_room_to_work_in_is_noticed() -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        right, _ = pool.submit(weights_gradient_of_a_convolution, False).result()
+        found, noticed = pool.submit(weights_gradient_of_a_convolution, True).result()
+    assert noticed or found in (right, "OutOfMemoryError"), found
 
 
 def test_what_could_not_be_pinned_is_shown() -> None:

@@ -104,7 +104,7 @@ def test_what_has_run_often_enough_is_not_run_again() -> None:
         calls.append("call")
         raise torch.OutOfMemoryError("full")
 
-    retry = Retry(lambda: calls.append("room"))
+    retry = Retry(lambda: calls.append("room"), torch.device("cpu"))
     with pytest.raises(torch.OutOfMemoryError):
         retry(call, lambda: calls.append("undo"))
     assert calls == [*["call", "undo", "room"] * (ATTEMPTS - 1), "call"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sennit.runtime.forked import in_child
 from sennit.supernet.optim import make_optimizer
 
 CASES: list[tuple[str, type[torch.optim.Optimizer], dict[str, Any]]] = [
@@ -111,5 +112,6 @@ def moved(name: str, arguments: dict[str, Any], early: bool) -> list[Tensor]:
 def test_an_optimizer_that_is_made_before_its_parameters_move(
     name: str, kind: type[torch.optim.Optimizer], arguments: dict[str, Any]
 ) -> None:
-    early, late = (in_child(lambda early=early: moved(name, arguments, early)) for early in (True, False))
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # optimizers of other tests may have started CUDA here
+        early, late = pool.map(moved, (name, name), (arguments, arguments), (True, False))
     assert all(torch.equal(one, two) for one, two in zip(early, late, strict=True))

@@ -8,8 +8,8 @@ batches, nor a generator of the process is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from sennit.explore.heldout import held_out, recalibration
 from sennit.explore.metrics import MODES, Mode, accuracy_of, count_flops, count_parameters, one_sample
 from sennit.explore.state import quiet
 from sennit.program.template import map_tree
+from sennit.runtime.full import refused_if_swallowed
 from sennit.space.choice import Arch
 from sennit.space.model_space import ModelSpace, as_call
 from sennit.supernet.edge import settled
@@ -190,11 +191,15 @@ class Evaluator:
         with self.quiet("measure"):
             return run(network, x)
 
-    def quiet(self, purpose: str) -> AbstractContextManager[None]:
-        """The state in which networks are run; see `sennit.explore.state.quiet`."""
+    @contextmanager
+    def quiet(self, purpose: str) -> Iterator[None]:
+        """The state in which networks are run; see `sennit.explore.state.quiet`. Raises RunError on a full device that
+        would have changed bits."""
         recipe = self.recipe
         key = key_for(recipe.seed, "evaluate " + purpose)
-        return quiet(key, self.device, recipe.threads, recipe.precision, not recipe.allow_nondeterministic)
+        state = quiet(key, self.device, recipe.threads, recipe.precision, not recipe.allow_nondeterministic)
+        with refused_if_swallowed(self.device), state:
+            yield
 
 
 def evaluate(

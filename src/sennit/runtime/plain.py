@@ -26,7 +26,7 @@ from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.forked import in_children
-from sennit.runtime.full import told_if_full
+from sennit.runtime.full import refused_if_swallowed, told_if_full
 from sennit.runtime.segment import Segment, State
 from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.clip import fold_norms, grad_norms
@@ -95,12 +95,12 @@ class PlainEngine:
 
         Raises:
             NanLossError: a loss is not finite; the state is the one before that subnet.
-            RunError: the device is full.
+            RunError: the device is, or was, full.
         """
         begin = time.perf_counter()
         while self.next_id < limit and not (self.next_id % self.bulk == 0 and interrupted()):
             task = next(self.stream)
-            with told_if_full(FULL):
+            with told_if_full(FULL), refused_if_swallowed(self.device):
                 self.run(task)
             self.next_id += 1
             self.on_result(Result(task.seq_id, task.arch, task.loss))

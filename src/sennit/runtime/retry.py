@@ -5,7 +5,7 @@
 A task changes nothing for others before it has computed: values and gradients leave at its end. What it changes for
 itself are buffers that a forward writes, and the graph that a backward takes apart. The first are copied before each
 forward; the second is built again by running the forward again, on copies of the buffers as they were. Draws are keyed
-by step, so it gives what it gave.
+by step, so it gives what it gave. A task that met a full device and did not fail may have other bits: it ends the run.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from sennit.program.run import Values
-from sennit.runtime.full import is_full
+from sennit.runtime.full import is_full, refused_if_swallowed
 
 T = TypeVar("T")
 
@@ -51,20 +52,16 @@ class Kept:
         return lambda name: copies[name] if name in copies else self.slot(name)
 
 
-def once(call: Callable[[], T], undo: Callable[[], None]) -> T:
-    """Like a `Retry` that never tries again."""
-    return call()
-
-
 class Retry:
     """Of one worker.
 
     Args:
         make_room: let leave the device what can.
+        device: the one that may be full.
     """
 
-    def __init__(self, make_room: Callable[[], None]) -> None:
-        self.make_room = make_room
+    def __init__(self, make_room: Callable[[], None], device: torch.device) -> None:
+        self.make_room, self.device = make_room, device
         self.again = 0
         """How many tasks have run again."""
 
@@ -76,10 +73,11 @@ class Retry:
 
         Raises:
             RuntimeError: of a full device, when it has been tried often enough; any other at once.
+            RunError: the device was full and `call` went on in another way.
         """
         for left in reversed(range(ATTEMPTS)):
             try:
-                return call()
+                return self.once(call, undo)
             except RuntimeError as error:
                 if not left or not is_full(error):
                     raise
@@ -88,3 +86,8 @@ class Retry:
             undo()
             self.make_room()
         raise AssertionError
+
+    def once(self, call: Callable[[], T], undo: Callable[[], None]) -> T:
+        """The result of `call`, never tried again."""
+        with refused_if_swallowed(self.device):
+            return call()

@@ -27,7 +27,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import Use
 from sennit.runtime.reading import Reading
-from sennit.runtime.retry import Kept, Retry, once
+from sennit.runtime.retry import Kept, Retry
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet, Word
@@ -99,7 +99,7 @@ class Tasks:
         )
         if share.parts.executor is not None:
             self.executor = share.parts.executor(self.executor)
-        self.retry = Retry(self.make_room)
+        self.retry = Retry(self.make_room, device)
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
         """The step being run, for messages."""
@@ -241,7 +241,7 @@ class Tasks:
         back = self.executor.backward_input if split else self.executor.backward
         rule = self.recipe.sync_rule
         # under asp:none weights have changed since the forward, which would not give again what it gave
-        retry = self.retry if rule.kind != "asp" or rule.stash else once
+        retry = self.retry if rule.kind != "asp" or rule.stash else self.retry.once
         grads = retry(lambda: back(self.graph(subnet, run, j, flight), by_value), flight.drop)
         ctx = flight.context
         if not self.note_loss(subnet, j, flight, wait=True):
