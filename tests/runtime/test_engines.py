@@ -107,6 +107,31 @@ def test_a_module_that_reads_the_statistics_of_another_is_refused(tmp_path: Path
         run(made, tmp_path / "run", engine="plain")
 
 
+@pytest.mark.parametrize("changes", [{"shared": "delayed:2"}, {"shared": "delayed:4"}, {"sync": "bulk:4"}, {}], ids=str)
+def test_a_layer_that_its_backward_runs_again_finds_what_its_forward_read(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """It found the version that a later subnet had read in between."""
+    made = recipe(
+        space="again.py:Recomputed", data="chain.py:Data", loss_name="cross_entropy", clip="none", lr=0.05,
+        optimizer={"name": "sgd"}, steps=24, **changes,
+    )  # fmt: skip
+    plain = run(made, tmp_path / "plain", engine="plain")
+    for n, placed in enumerate(({"workers": 2}, {"workers": 3, "release": "layer", "split": True})):
+        assert hashes(run(made, tmp_path / str(n), **placed)) == hashes(plain), placed
+
+
+@pytest.mark.parametrize("engine", ["plain", "pipeline"])
+def test_a_backward_that_moves_statistics_is_refused(engine: str, tmp_path: Path) -> None:
+    """When it does depends on the placement."""
+    made = recipe(
+        space="again.py:Recomputed", space_args={"norm": True}, data="chain.py:Data", loss_name="cross_entropy"
+    )
+    said = r"(?s)step 'stem' .*its buffer 'stem.layer.1.running_mean' in backward, too.*outside of"
+    with pytest.raises(UserError, match=said):
+        run(made, tmp_path / "run", engine=engine)
+
+
 def test_a_step_that_splitting_changes_is_refused_by_name(tmp_path: Path) -> None:
     made = recipe(space="odd.py:Odd", data="chain.py:Data", loss_name="cross_entropy", steps=4)
     with pytest.raises(UserError, match=r"(?s)step 'odd' .*another gradient of parameter 'odd.w' .*Leave out --split"):

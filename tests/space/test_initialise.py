@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,49 @@ def test_a_parameter_that_nothing_covers_is_named_with_the_way_out() -> None:
     assert torch.equal(unique_tensors(initialise(build_on_meta(WithOwn, {}), 0))["own.gain"], torch.ones(3))
 
 
+def _another_parameter(module: Own) -> None:
+    module.gain = nn.Parameter(torch.full((3,), 2.0))
+
+
+def _another_buffer(module: Own) -> None:
+    module.mask = torch.full((3,), 2.0)
+
+
+def _other_data(module: Own) -> None:
+    module.gain.data = module.gain.data * 2
+
+
+def _one_more(module: Own) -> None:
+    module.more = nn.Parameter(torch.ones(3))
+
+
+def _one_less(module: Own) -> None:
+    module.gain = None  # type: ignore[assignment]
+
+
+REPLACES = [
+    (_another_parameter, "gain"), (_another_buffer, "mask"), (_other_data, "gain"), (_one_more, "more"),
+    (_one_less, "gain"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("replace", "name"), REPLACES, ids=lambda what: getattr(what, "__name__", what))
+def test_a_tensor_that_is_replaced_while_it_is_drawn_is_refused_by_name(replace: Any, name: str) -> None:
+    """The plain loop trained what stood there instead, and workers the memory that was given."""
+
+    class Init(WithOwn):
+        def init(self, name: str, module: nn.Module) -> bool:
+            if isinstance(module, Own):
+                module.fill()
+                replace(module)
+                return True
+            return False
+
+    with pytest.raises(SpaceError, match=f"'own.{name}' of Own at 'own' was replaced") as caught:
+        initialise(build_on_meta(Init, {}), 0)
+    assert f"self.{name}.copy_(...)" in str(caught.value)
+
+
 def test_the_space_may_initialise_itself() -> None:
     class Init(WithOwn):
         def init(self, name: str, module: nn.Module) -> bool:
@@ -151,3 +195,28 @@ def test_a_hook_on_a_parameter_is_refused_by_name(register: str) -> None:
 
     with pytest.raises(SpaceError, match=r"'0.weight' has a hook on its gradient"):
         build_on_meta(hooked, {})
+
+
+class Doubled(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.twice = self.weight * 2
+
+
+COMPUTES = [
+    lambda: nn.utils.weight_norm(nn.Linear(3, 3)), lambda: nn.utils.spectral_norm(nn.Linear(3, 3)), Doubled
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("make", COMPUTES)
+def test_what_is_computed_from_parameters_in_a_constructor_is_refused_by_name(make: Any) -> None:
+    """Ended in a traceback of `copy.deepcopy`."""
+
+    class Computes(sn.ModelSpace):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = make()
+
+    with pytest.raises(SpaceError, match=r"of (Linear|Doubled) at 'layer' is a tensor computed"):
+        build_on_meta(Computes, {})

@@ -198,6 +198,17 @@ def test_norms_fold_in_sorted_order_in_float64() -> None:
     assert fold_norms({}) == 0.0 and grad_norms({}) == {}
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.complex128])
+def test_norms_of_gradients_of_any_type(dtype: torch.dtype) -> None:
+    """Imaginary parts were left out."""
+    grad = torch.randn(50, generator=torch.Generator().manual_seed(1), dtype=torch.complex64)
+    grad = (grad if dtype.is_complex else grad.real).to(dtype)
+    wide = grad.to(torch.complex128)
+    for held in (grad, grad.conj(), grad[::2]):
+        expected = float(wide[:: len(grad) // len(held)].abs().square().sum().sqrt())
+        assert grad_norms({"a": held})["a"] == pytest.approx(expected, rel=1e-6)
+
+
 def test_the_fold_is_no_other_sum() -> None:
     small, big = 1.0, 2.0**27  # the small ones vanish beside the big one, if they come after it
     assert fold_norms({"a": big, "b": small, "c": small}) == big

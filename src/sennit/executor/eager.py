@@ -38,6 +38,7 @@ class RunContext:
         parameter_leaves: `(name, using step)` to leaf; step -1 for a parameter used by one step.
         loss: this micro-batch's share of the loss, if the run ends in it.
         joints: between `backward_input` and `backward_weight`, where the latter starts.
+        held: of each module that ran, its path and the tensors that were bound into it, in the order of its tables.
     """
 
     roots: dict[int, Tensor] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class RunContext:
     parameter_leaves: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
     joints: list[Joint] = field(default_factory=list)
+    held: list[tuple[str, list[Tensor]]] = field(default_factory=list)
 
 
 @dataclass
@@ -207,9 +209,20 @@ class EagerExecutor:
         if step.kind == "call":
             run_step(step, values, None, parameter, context, self.device, True)
             return
-        for table, attribute, name in self._tables[step.target]:
-            table[attribute] = parameter(name)
+        held = [parameter(name) for name in self.held_by(step.target)]
+        ctx.held.append((step.target, held))
+        self._bind(step.target, held)
         run_step(step, values, self.modules[step.target], parameter, context, self.device, True)
+
+    def _bind(self, target: str, held: Sequence[Tensor]) -> None:
+        for (table, attribute, _), tensor in zip(self._tables[target], held, strict=True):
+            table[attribute] = tensor
+
+    def _look_back(self, ctx: RunContext) -> None:
+        """Bind what the forward of a run has read. A backward that looks at its modules (`torch.utils.checkpoint` runs
+        them again) must find that, and another subnet may have read another version since."""
+        for target, held in ctx.held:
+            self._bind(target, held)
 
     def backward(self, ctx: RunContext, grads: Mapping[int, list[Tensor]]) -> Gradients:
         """Gradients of everything that came into the run.
@@ -222,6 +235,7 @@ class EagerExecutor:
             One gradient per (value, reader) and (parameter, user); None where the loss does not depend on it.
         """
         roots, given = _roots(ctx, grads)
+        self._look_back(ctx)
         keys: list[Any] = [*ctx.value_leaves, *ctx.parameter_leaves]
         leaves = [*ctx.value_leaves.values(), *ctx.parameter_leaves.values()]
         found: tuple[Tensor | None, ...] = (None,) * len(leaves)
@@ -238,6 +252,7 @@ class EagerExecutor:
             grads: as for `backward`.
         """
         roots, given = _roots(ctx, grads)
+        self._look_back(ctx)
         parts = split(roots, ctx.parameter_leaves)
         ctx.joints = parts.joints
         edges = [edge for joint in parts.joints for edge in joint.edges]
@@ -257,6 +272,7 @@ class EagerExecutor:
 
     def backward_weight(self, ctx: RunContext) -> dict[tuple[str, int], Tensor | None]:
         """Gradients of the weights that `backward_input` has left out."""
+        self._look_back(ctx)
         return weight_gradients(ctx.joints, ctx.parameter_leaves)
 
 

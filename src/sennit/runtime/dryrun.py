@@ -44,6 +44,11 @@ WRITES = """{where}: step {name!r} ({call}) writes into its own parameter {param
 Only the optimizer may change a parameter, once per subnet, or the result would depend on who runs which step. Compute a
 changed copy instead (w = self.weight.clamp(-1, 1)), or keep what forward changes in a buffer."""
 
+MOVES_BACK = """{where}: step {name!r} ({call}) writes its buffer {buffer!r} in backward, too.
+A layer that is run again by its backward (torch.utils.checkpoint) moves its statistics twice, and when the second time
+comes depends on who runs which step. Leave what writes buffers out of what is run again (a BatchNorm outside of
+checkpoint())."""
+
 SPLITS_BADLY = """{where}: step {name!r} ({call}) has another gradient of {what} when its backward is split.
 Leave out --split."""
 
@@ -137,8 +142,10 @@ def _run(
                 program, _without_loss(run), slots, arrivals, wanted, context, None, lambda step: None
             )
             given = {v: [torch.ones_like(root)] for v, root in ctx.roots.items()}
+            slots.after_forward()
             grads = executor.backward(ctx, given)
             slots.refuse_written(step)
+            slots.refuse_moved_back(step)
             slots.note_moves(step, moves)
             slots.take_back()
             again, ctx = executor.forward(
@@ -185,9 +192,12 @@ class _Slots:
         self.before: dict[str, Tensor] = {}
         self.writes: dict[str, int] = {}
         """torch's count of writes in place, which `.data` evades; bytes tell of those."""
+        self.between: dict[str, tuple[int, Tensor]] = {}
+        """Of each buffer, that count and what it held between forward and backward."""
 
     def begin(self) -> None:
         self.before.clear()
+        self.between.clear()
 
     def __call__(self, name: str) -> Tensor:
         if name not in self.made:
@@ -206,6 +216,19 @@ class _Slots:
                 continue
             if tensor._version != self.writes[name] or not same_bits(tensor, held):
                 raise UserError(WRITES.format(where=step.where, name=step.name, call=step.call, parameter=name))
+
+    def after_forward(self) -> None:
+        self.between = {
+            name: (self.made[name]._version, self.made[name].clone())
+            for name in self.before
+            if not isinstance(self.made[name], nn.Parameter)
+        }
+
+    def refuse_moved_back(self, step: Step) -> None:
+        """Raise if the step's backward has written a buffer."""
+        for name, (writes, held) in self.between.items():
+            if self.made[name]._version != writes or not same_bits(self.made[name], held):
+                raise UserError(MOVES_BACK.format(where=step.where, name=step.name, call=step.call, buffer=name))
 
     def note_moves(self, step: Step, moves: Moves) -> None:
         """Which buffers the step has changed, and which it has and has not."""

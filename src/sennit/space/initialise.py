@@ -7,7 +7,7 @@ share a large space between them (`space/draw_parts.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,15 +23,29 @@ from sennit.supernet.generators import generators_restored, seed_generators
 from sennit.supernet.keys import key_for, name_key
 
 UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The
-space is built without memory first, so values given in a constructor are lost. Either set it in the module,
+space is built without memory first, so values given in a constructor are lost, and what is written through `.data` is
+not seen. Either set it in the module,
     def reset_parameters(self): nn.init.zeros_(self.{attribute})
 or in the space,
     def init(self, name, module): ...; return True"""
+
+REPLACED = """{kind} {name!r} of {owner} was replaced while it got its initial value. Its memory was there before,
+and is where every worker looks. Write into it:
+    wrong:  self.{attribute} = ...; self.{attribute}.data = ...
+    right:  with torch.no_grad(): self.{attribute}.copy_(...)"""
 
 BUILD = """the space could not be built on device 'meta': {reason}
 Constructors run without data there. Use Python numbers instead of tensor values,
     wrong:  rates = [r.item() for r in torch.linspace(0, 0.1, n)]
     right:  rates = [0.1 * i / (n - 1) for i in range(n)]"""
+
+COMPUTED = (
+    "{what} of {owner} at {path!r} is a tensor computed from parameters and kept in the module. It belongs to one "
+    "process and one call: compute it in forward, and keep it in a local variable"
+)
+
+KEEPING = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
+"""Modules of torch whose hooks do so."""
 
 
 _DRAWS = frozenset(
@@ -63,7 +77,7 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
     """`factory(**arguments)` without memory for its tensors.
 
     Raises:
-        SpaceError: the constructor needs tensor values, or does not take these arguments.
+        SpaceError: the constructor needs tensor values or keeps some, or does not take these arguments.
     """
     try:
         with torch.device("meta"), _WithoutDraws():
@@ -78,6 +92,17 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
         # they belong to one tensor, and what trains are other tensors: in slots, in staging, in other processes
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
             raise SpaceError(HOOKED.format(name=name))
+    for path, module in space.named_modules():
+        kept = [
+            repr(name) for name, held in vars(module).items() if isinstance(held, Tensor) and held.grad_fn is not None
+        ]
+        kept += [
+            f"the weight by {m}"
+            for hook in module._forward_pre_hooks.values()
+            if (m := type(hook).__module__) in KEEPING
+        ]
+        if kept:
+            raise SpaceError(COMPUTED.format(what=kept[0], owner=type(module).__name__, path=path))
     return space
 
 
@@ -94,7 +119,7 @@ def initialise(
         at_once: calls functions in processes that share what `allocate` gives; then up to `processes` draw at once.
 
     Raises:
-        SpaceError: a parameter or buffer that nothing initialises, by name.
+        SpaceError: a parameter or buffer that nothing initialises, or that is replaced by another, by name.
     """
     names = canonical_names(space)
     memory: dict[int, Tensor] = {}
@@ -108,19 +133,33 @@ def initialise(
                 if id(tensor) not in memory:
                     memory[id(tensor)] = _real(names[id(tensor)], tensor, allocate)
                 table[attribute] = memory[id(tensor)]  # type: ignore[assignment]
+    there = list(_tables(space))
+    given = [(dict(table), [_place(t) for t in table.values()]) for *_, table in there]
     untouched = _draw(space, seed, list(memory.values()), at_once, processes)
     final = {id(memory[original]): name for original, name in names.items() if original in memory}
-    for owner_path, owner in space.named_modules():
-        for kind, table in (("parameter", owner._parameters), ("buffer", owner._buffers)):
-            for attribute, tensor in table.items():
-                if tensor is not None and id(tensor) in untouched:
-                    raise SpaceError(
-                        UNCOVERED.format(
-                            kind=kind, name=final[id(tensor)], attribute=attribute,
-                            owner=f"{type(owner).__name__} at {owner_path!r}" if owner_path else "the space itself",
-                        )
-                    )  # fmt: skip
+    for (path, owner, kind, table), (before, places) in zip(there, given, strict=True):
+        where = f"{type(owner).__name__} at {path!r}" if path else "the space itself"
+        was = dict(zip(before, places, strict=True))
+        for attribute in (*before, *(new for new in table if new not in before)):
+            tensor, first = table.get(attribute), before.get(attribute)
+            if tensor is not first or _place(tensor) != was.get(attribute):
+                name = f"{path}.{attribute}" if path else attribute
+                raise SpaceError(REPLACED.format(kind=kind, name=name, attribute=attribute, owner=where))
+            if tensor is not None and id(tensor) in untouched:
+                raise SpaceError(UNCOVERED.format(kind=kind, name=final[id(tensor)], attribute=attribute, owner=where))
     return space
+
+
+def _tables(space: nn.Module) -> Iterator[tuple[str, nn.Module, str, dict[str, Any]]]:
+    """Path, module, kind and table of the tensors that it holds."""
+    for path, owner in space.named_modules():
+        yield path, owner, "parameter", owner._parameters
+        yield path, owner, "buffer", owner._buffers
+
+
+def _place(tensor: Tensor | None) -> Any:
+    """Where a tensor's numbers lie, and how: `.data = ...` gives the same tensor others."""
+    return None if tensor is None else (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
 
 
 def _draw(

@@ -57,7 +57,14 @@ def stacked_norms(grads: Sequence[Tensor]) -> Tensor:
     together = [grad for grad, is_alike in zip(grads, alike, strict=True) if is_alike]
     found = iter(torch._foreach_norm(together) if together else ())  # pyright: ignore[reportPrivateImportUsage]
     pairs = zip(grads, alike, strict=True)
-    return torch.stack([next(found) if is_alike else torch.linalg.vector_norm(g.float()) for g, is_alike in pairs])
+    return torch.stack([next(found) if is_alike else _norm(grad) for grad, is_alike in pairs])
+
+
+def _norm(grad: Tensor) -> Tensor:
+    """Float32 norm of one gradient. A complex number counts with both its parts."""
+    if grad.is_complex():
+        grad = torch.view_as_real(grad.resolve_conj())
+    return torch.linalg.vector_norm(grad.float())
 
 
 def fold_norms(norms: Mapping[str, float]) -> float:
