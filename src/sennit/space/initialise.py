@@ -7,7 +7,7 @@ share a large space between them (`space/draw_parts.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -122,17 +122,14 @@ def initialise(
         SpaceError: a parameter or buffer that nothing initialises, or that is replaced by another, by name.
     """
     names = canonical_names(space)
-    memory: dict[int, Tensor] = {}
-    keep: list[Any] = []
-    for owner in space.modules():
-        for table in (owner._parameters, owner._buffers):
-            for attribute, tensor in table.items():
-                if tensor is None:
-                    continue
-                keep.append(tensor)
-                if id(tensor) not in memory:
-                    memory[id(tensor)] = _real(names[id(tensor)], tensor, allocate)
-                table[attribute] = memory[id(tensor)]  # type: ignore[assignment]
+    tensors = unique(tensor for *_, table in _tables(space) for tensor in table.values() if tensor is not None)
+    rooms = [_room(names[id(tensor)], tensor, allocate) for tensor in tensors]
+    # parameters are made one after the other, so that they lie together: an optimizer looks at all of them at each step
+    memory = {id(t): _as(t, room) for t, room in zip(tensors, rooms, strict=True)}
+    for *_, table in list(_tables(space)):
+        for attribute, tensor in table.items():
+            if tensor is not None:
+                table[attribute] = memory[id(tensor)]
     there = list(_tables(space))
     given = [(dict(table), [_place(t) for t in table.values()]) for *_, table in there]
     untouched = _draw(space, seed, list(memory.values()), at_once, processes)
@@ -194,12 +191,19 @@ def _draw(
     return {id(tensor) for i, tensor in enumerate(memory) if i not in written}
 
 
-def _real(name: str, tensor: Tensor, allocate: Callable[[str, Tensor], Tensor] | None) -> Tensor:
+def unique(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Each once, in order."""
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _room(name: str, tensor: Tensor, allocate: Callable[[str, Tensor], Tensor] | None) -> Tensor:
     if allocate is not None:
-        made = allocate(name, tensor)
-    else:
-        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-    return nn.Parameter(made, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+        return allocate(name, tensor)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+
+
+def _as(tensor: Tensor, room: Tensor) -> Tensor:
+    return nn.Parameter(room, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else room
 
 
 def _children_first(module: nn.Module, path: str = "") -> list[tuple[str, nn.Module]]:
