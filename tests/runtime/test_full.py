@@ -130,7 +130,7 @@ def refused(told: str, call: Any) -> None:
     assert (failure.exit, failure.kind) == (1, "failed") and len(failure.short().splitlines()) <= 40
 
 
-class Swallowing:
+class Swallowing(FullOnce):
     """An executor with a library that meets a full device in the middle of a run, and goes on in another way.
 
     Args:
@@ -141,21 +141,13 @@ class Swallowing:
     times = 0
 
     def __init__(self, inner: Any, kind: str, at: int = 20, fails: bool = False) -> None:
-        self.inner, self.kind, self.left, self.fails = inner, kind, at, fails
+        super().__init__(inner)
+        self.kind, self.calls_left, self.fails = kind, at, fails
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.noted("forward", self.inner.forward(*arguments))
-
-    def backward(self, *arguments: Any) -> Any:
-        return self.noted("backward", self.inner.backward(*arguments))
-
-    def noted(self, kind: str, found: Any) -> Any:
-        self.left -= kind == self.kind
-        if not self.left:
-            self.left = -1
+    def once(self, kind: str, found: Any) -> Any:
+        self.calls_left -= kind == self.kind
+        if not self.calls_left:
+            self.calls_left = -1
             Swallowing.times += 1 + self.fails
             if self.fails:
                 raise FULL[0]

@@ -7,7 +7,7 @@ share a large space between them (`space/draw_parts.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from sennit.errors import SpaceError
 from sennit.space.draw_parts import MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.model_space import ModelSpace
-from sennit.space.names import canonical_names
+from sennit.space.names import canonical_names, unique_tensors
 from sennit.supernet.generators import generators_restored, seed_generators
 from sennit.supernet.keys import key_for, name_key
 
@@ -122,7 +122,7 @@ def initialise(
         SpaceError: a parameter or buffer that nothing initialises, or that is replaced by another, by name.
     """
     names = canonical_names(space)
-    tensors = unique(tensor for *_, table in _tables(space) for tensor in table.values() if tensor is not None)
+    tensors = [*unique_tensors(space).values()]
     rooms = [_room(names[id(tensor)], tensor, allocate) for tensor in tensors]
     # parameters are made one after the other, so that they lie together: an optimizer looks at all of them at each step
     memory = {id(t): _as(t, room) for t, room in zip(tensors, rooms, strict=True)}
@@ -189,11 +189,6 @@ def _draw(
         told = at_once([partial(drawn, part) for part in parts_of(draws, processes)])
         written = {i for some in told for i in some}
     return {id(tensor) for i, tensor in enumerate(memory) if i not in written}
-
-
-def unique(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Each once, in order."""
-    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
 def _room(name: str, tensor: Tensor, allocate: Callable[[str, Tensor], Tensor] | None) -> Tensor:
