@@ -124,7 +124,7 @@ def initialise(
     names = canonical_names(space)
     tensors = [*unique_tensors(space).values()]
     rooms = [_room(names[id(tensor)], tensor, allocate) for tensor in tensors]
-    # parameters are made one after the other, so that they lie together: an optimizer looks at all of them at each step
+    # made one after the other they lie together, in the order in which an optimizer looks at all of them at each step
     memory = {id(t): _as(t, room) for t, room in zip(tensors, rooms, strict=True)}
     for *_, table in list(_tables(space)):
         for attribute, tensor in table.items():
