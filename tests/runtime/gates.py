@@ -95,6 +95,9 @@ class Late:
         self.flush()
         return self.inner.receive()
 
+    def early(self) -> tuple[Message, list[Tensor | None]] | None:
+        return self.inner.early()
+
     def flush(self) -> bool:
         for worker, queue in self.queues.items():
             while queue and queue[0][0] <= time.monotonic():

@@ -31,7 +31,8 @@ class Event:
     def __init__(self, device: Device) -> None:
         self.device, self.at = device, -1.0
 
-    def record(self) -> None:
+    def record(self, stream: Any) -> None:
+        assert stream == "stream"
         self.at = self.device.queued
 
     def query(self) -> bool:
@@ -49,6 +50,7 @@ class Event:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device()
     monkeypatch.setattr(torch.cuda, "Event", device.event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
     monkeypatch.setattr(torch.cuda, "synchronize", device.wait)
     monkeypatch.setattr(time, "monotonic", lambda: 50.0 + device.ended)  # the host's clock is another one
     return device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,22 @@ from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
 
 
-class Late(Told):
+class Waited(Told):
     """Is never there before somebody waits."""
 
     def there(self) -> bool:
         return False
+
+
+class Late(Told):
+    """Is there after a while."""
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        super().__init__(numbers)
+        self.due = time.monotonic() + 0.005
+
+    def there(self) -> bool:
+        return time.monotonic() > self.due
 
 
 class Sometimes(Told):
@@ -38,10 +50,11 @@ class Sometimes(Told):
         return self.asked > 3
 
 
-@pytest.fixture(params=[Late, Sometimes])
+@pytest.fixture(params=[(Waited, Late), (Sometimes, Sometimes)], ids=["late", "sometimes"])
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "Told", request.param)
-    monkeypatch.setattr(stepping, "Told", request.param)
+    losses, norms = request.param  # a backward waits for its loss; nobody waits for norms, which are looked for
+    monkeypatch.setattr(tasks, "Told", losses)
+    monkeypatch.setattr(stepping, "Told", norms)
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,15 @@ class CudaGraphs:
         self.generator.manual_seed(key)
 
     def capture(self, call: Callable[[], None]) -> Graph:
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        computing = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(computing)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
             with no_host_draws(), _no_waiting():
                 for _ in range(self.WARM):
                     call()
-            torch.cuda.synchronize(self.device)
+            # not for the whole device: a send there may wait for a worker that captures, too
+            self.stream.synchronize()
             self.generator.manual_seed(0)
             # other threads of this process (NCCL's watchdog) may ask the device meanwhile
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
@@ -73,7 +75,7 @@ class CudaGraphs:
                 call()
             finally:
                 graph.capture_end()
-        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+        computing.wait_stream(self.stream)
         return graph
 
 

@@ -44,7 +44,8 @@ class Message:
             explicit "no gradient".
         facts: what is not a tensor, by key: shapes, norms.
         maker: kind of the task that sends it, and
-        sent: when it was made, of `time.monotonic`; both for the trace.
+        sent: when it was made, of `time.monotonic`;
+        awaited: its tensors were handed out before they were there, and the device waits for them; all for the trace.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Message:
     facts: dict[Any, Any] = field(default_factory=dict)
     maker: str = ""
     sent: float = field(default_factory=time.monotonic, compare=False)
+    awaited: bool = False
 
 
 class Channel(Protocol):
@@ -64,6 +66,8 @@ class Channel(Protocol):
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None: ...
 
     def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]: ...
+
+    def early(self) -> tuple[Message, list[Tensor | None]] | None: ...
 
     def flush(self) -> bool: ...
 
@@ -203,6 +207,9 @@ class SharedMemoryChannel:
                     yield message, tensors
         while self.waiting and self._try(*_fields(self.waiting[0])):
             self.waiting.popleft()
+
+    def early(self) -> None:
+        """Tensors are there when they are handed out."""
 
     def flush(self) -> bool:
         """Write what is queued. Returns whether everything has gone out."""

@@ -2,17 +2,23 @@
 
     sender     isend on the edge's communicator ── then ── header on the control line
     receiver                                              header ─▶ irecv, in header order ─▶ done? deliver
+                                       nothing to do? ─▶ deliver, and the device waits
 
 NCCL has no tags: the order of sends and receives on a communicator must agree. Each directed edge has a
 communicator of its own, and a receive is posted only when its header has come, so the sender's order at run
-time is the order of both, and no receive spins on the GPU for data that does not exist yet.
+time is the order of both, and no receive spins on the GPU for a send that nobody has launched.
+
+A worker with nothing else to do takes what is still on its way (`early`), and launches what reads it. The host is ahead
+of the device then, which would else be idle from the moment the data are there until the host has noticed and launched.
+Nothing can wait for ever: receives run on a stream of their own, which waits for nothing that is computed here, so all
+that a device waits for was launched before, by somebody.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +59,7 @@ class NcclChannel:
                 elif rank == b:
                     dist.recv(token, a, group=group)
             torch.cuda.synchronize(device)
+        self.receiving = torch.cuda.Stream(device)
         self.sent: deque[tuple[Any, Tensor]] = deque()
         self.arriving: deque[tuple[Message, list[Tensor | None], list[Any]]] = deque()
 
@@ -71,27 +78,45 @@ class NcclChannel:
     def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]:
         for worker, line in self.lines.items():
             for message, described in line.receive():
-                tensors: list[Tensor | None] = []
-                works: list[Any] = []
-                for spec in described:
-                    if spec is None:
-                        tensors.append(None)
-                        continue
-                    tensor = torch.empty(spec[0], dtype=spec[1], device=self.device)
-                    if tensor.numel():
-                        works.append(dist.irecv(tensor, worker, group=self.edges[worker, self.rank]))
-                    tensors.append(tensor)
-                self.arriving.append((message, tensors, works))
+                self.arriving.append((message, *self._posted(worker, described)))
         for _ in range(len(self.arriving)):
             message, tensors, works = self.arriving.popleft()
             if all(work.is_completed() for work in works):
-                for work in works:
-                    work.wait()  # has ended: only tells the current stream
-                yield message, tensors
+                yield message, self._waited_for(tensors, works)
             else:
                 self.arriving.append((message, tensors, works))
         while self.sent and self.sent[0][0].is_completed():
             self.sent.popleft()
+
+    def early(self) -> tuple[Message, list[Tensor | None]] | None:
+        """What has been on its way for longest. Work that is launched from now on waits for it on the device."""
+        if not self.arriving:
+            return None
+        message, tensors, works = self.arriving.popleft()
+        message.awaited = True
+        return message, self._waited_for(tensors, works)
+
+    def _posted(self, worker: int, described: Sequence[Any]) -> tuple[list[Tensor | None], list[Any]]:
+        """Memory for what a header describes, and the receives into it."""
+        tensors: list[Tensor | None] = []
+        works: list[Any] = []
+        with torch.cuda.stream(self.receiving):
+            for spec in described:
+                tensor = None if spec is None else torch.empty(spec[0], dtype=spec[1], device=self.device)
+                if tensor is not None and tensor.numel():
+                    works.append(dist.irecv(tensor, worker, group=self.edges[worker, self.rank]))
+                tensors.append(tensor)
+        return tensors, works
+
+    def _waited_for(self, tensors: list[Tensor | None], works: list[Any]) -> list[Tensor | None]:
+        """The tensors, for work that is launched from now on."""
+        for work in works:
+            work.wait()  # tells the current stream; the host goes on
+        computing = torch.cuda.current_stream(self.device)
+        for tensor in tensors:
+            if tensor is not None:
+                tensor.record_stream(computing)  # it came from the memory of another stream
+        return tensors
 
     def flush(self) -> bool:
         gone = [line.flush() for line in self.lines.values()]  # every one of them

@@ -17,13 +17,18 @@ Held = Literal["start", "cut", "draw", "in flight"]
 
 
 class Reason(NamedTuple):
-    """What a task waited for last. Fields as in `Span`; times are those of `time.monotonic`."""
+    """What a task waited for last. Fields as in `Span`; times are those of `time.monotonic`.
+
+    Attributes:
+        awaited: it was begun before that was there, which the device waited for.
+    """
 
     ready: float
     left: float
     cause: Cause
     of: str = ""
     by: Task | None = None
+    awaited: bool = False
 
 
 class Reasons(Ready):
@@ -82,7 +87,8 @@ class Reasons(Ready):
             case ("word", str(group), (int(seq_id), _, _)):
                 return self._made(now, "buffer", group, seq_id)
         assert message is not None
-        return Reason(now, min(message.sent, now), "value" if message.kind == "F" else "gradient", "", maker(message))
+        cause: Cause = "value" if message.kind == "F" else "gradient"
+        return Reason(now, min(message.sent, now), cause, "", maker(message), message.awaited)
 
     def _made(self, now: float, cause: Cause, group: str, version: int) -> Reason:
         moment, by = self.board.made(group, version) or (now, None)

@@ -76,7 +76,9 @@ class Recorder:
         self.log.close()
 
     def _write(self, kind: str, y: int, j: int, run: int, start: float, end: float, reason: Reason) -> None:
-        ready, left, cause, of, by = reason
+        ready, left, cause, of, by, awaited = reason
+        if awaited:  # the device had nothing else to wait for, and began when it was there
+            ready = max(ready, start)
         t = self.board.origin
         self.log.write(
             Span(self.worker, kind, y, j, run, start - t, end - t, ready - t, left - t, cause, of, str(by or ""))

@@ -134,18 +134,18 @@ class Stepping:
         if not any(grad.is_cuda for grad in grads.values()):
             self.look()
 
-    def look(self, *, wait: bool = False) -> None:
+    def look(self) -> None:
         """Take the norms that have come from the device, and ask for those that have not been asked for, of all groups
-        that a task completes at once. With `wait`, some come."""
+        that a task completes at once."""
         while self.asked or self.arriving is not None:
             if self.arriving is None:
                 grads = [grad for s, group in self.asked for grad in self.complete[s.seq_id][group].values()]
                 self.arriving = self.asked, Told(stacked_norms(grads) if grads else torch.zeros(0))
                 self.asked = []
             groups, told = self.arriving
-            if not (wait or told.there()):
+            if not told.there():
                 return
-            self.arriving, wait, numbers = None, False, iter(told.numbers())
+            self.arriving, numbers = None, iter(told.numbers())
             arrived = [(s, g, {name: next(numbers) for name in self.complete[s.seq_id][g]}) for s, g in groups]
             if self.clip.kind == "layer":
                 self.by_layer(arrived)

@@ -38,17 +38,22 @@ class Stopwatch:
         self.device = device
         self.seconds = 0.0
         self.events: deque[tuple[Any, Any, Then | None]] = deque()
+        self.spare: list[Any] = []
+        """Events that have been looked at, to be recorded again."""
         if device.type == "cuda":
+            self.stream = torch.cuda.current_stream(
+                device
+            )  # asked for at each event, it would take as long as a launch
             self.anchor, self.anchored = self._now()
 
     @contextmanager
     def timed(self) -> Iterator[Lap]:
         lap = Lap()
         if self.device.type == "cuda":
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
+            begin, end = self._event(), self._event()
+            begin.record(self.stream)
             yield lap
-            end.record()
+            end.record(self.stream)
             self.events.append((begin, end, lap.then))
             self.tell()
         else:
@@ -68,6 +73,7 @@ class Stopwatch:
             if then is not None:
                 start = self.anchored + self.anchor.elapsed_time(begin) / 1e3
                 then(start, start + seconds)
+            self.spare += begin, end
 
     def total(self) -> float:
         """Seconds so far. Waits for the device."""
@@ -77,9 +83,12 @@ class Stopwatch:
             self.anchor, self.anchored = self._now()
         return self.seconds
 
+    def _event(self) -> Any:
+        return self.spare.pop() if self.spare else torch.cuda.Event(enable_timing=True)
+
     def _now(self) -> tuple[Any, float]:
         """An event of an idle device, and when it was."""
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(self.stream)
         event.synchronize()
         return event, time.monotonic()

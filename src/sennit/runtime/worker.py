@@ -152,13 +152,15 @@ class Worker:
                     self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
             task = self.next_task()
             if task is None:
+                if self.hear_early():
+                    continue
                 self.report_cut()
                 self.slots.look_ahead()
                 if self.prepare():
                     continue
-                if self.stepping.waits():
-                    with self.steps_from(None):
-                        self.stepping.look(wait=True)
+                if self.stepping.waits():  # norms come soon, without a bell; messages are heard meanwhile
+                    self.channel.flush()
+                    self.launcher.flush()
                 elif self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
@@ -237,12 +239,23 @@ class Worker:
             elif kind == "stop":
                 self.stopped = True
         for message, tensors in self.channel.receive():
-            if message.seq_id in self.subnets:
-                with self.steps_from(message) if self.brings_steps(message) else nullcontext():
-                    self.deliver(message, tensors)
-            else:
-                assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
-                self.early.setdefault(message.seq_id, []).append((message, tensors))
+            self.arrived(message, tensors)
+
+    def hear_early(self) -> bool:
+        """With nothing to do, take in a message whose tensors are still on their way. Returns whether there was one."""
+        if (found := self.channel.early()) is None:
+            return False
+        self.arrived(*found)
+        return True
+
+    def arrived(self, message: Message, tensors: list[Tensor | None]) -> None:
+        """A message is here."""
+        if message.seq_id in self.subnets:
+            with self.steps_from(message) if self.brings_steps(message) else nullcontext():
+                self.deliver(message, tensors)
+        else:
+            assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
+            self.early.setdefault(message.seq_id, []).append((message, tensors))
 
     def deliver(self, message: Message, tensors: list[Tensor | None]) -> None:
         """Put what a message brings where it belongs."""
