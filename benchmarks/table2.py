@@ -147,7 +147,7 @@ def largest(recipe: Recipe, placement: Placement, limit: int, memory: float) -> 
 
 def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Callable[[dict[str, Any]], None]) -> None:
     row: dict[str, Any] = {"space": name, "batch": recipe.batch_size, **sizes(recipe)}
-    if (need := row["with_state"] + MARGIN) > (free := free_bytes()):
+    if (need := row["with_state"] + MARGIN) > (free := int(given.host * 2**30) or free_bytes()):
         row["why"] = f"the supernet with its state and {MARGIN >> 30} GiB are {need:,} bytes, the host has {free:,}"
         keep(row)
         return
@@ -214,6 +214,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--budget", type=float, default=11.0, help="GiB of each device for layers and their state")
     parser.add_argument("--memory", type=float, default=0.0, help="GiB of a device, less than it has")
+    parser.add_argument("--host", type=float, default=0.0, help="GiB of the host, if it tells less before they are used")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--placement", type=json.loads, default={}, help="more of it, as a JSON object")
     parser.add_argument("--reference", action="store_true")
