@@ -214,7 +214,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--budget", type=float, default=11.0, help="GiB of each device for layers and their state")
     parser.add_argument("--memory", type=float, default=0.0, help="GiB of a device, less than it has")
-    parser.add_argument("--host", type=float, default=0.0, help="GiB of the host, if it tells less before they are used")
+    parser.add_argument(
+        "--host", type=float, default=0.0, help="GiB of the host, if it tells less before they are used"
+    )
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--placement", type=json.loads, default={}, help="more of it, as a JSON object")
     parser.add_argument("--reference", action="store_true")
