@@ -1,21 +1,30 @@
-"""One thread and deterministic kernels for every test, as recipes have by default."""
+"""One thread and deterministic kernels for every test, as recipes have by default; and no GPU in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-import torch
 
-from sennit.supernet.context import set_kernel_flags
+from tests import gpus
 
-torch.set_num_threads(1)
-set_kernel_flags("fp32")
+gpus.hide()
+gpus.settle()
 
 
 @pytest.fixture(autouse=True)
 def _same_process_state() -> Iterator[None]:
     """A test that sets threads or kernels (loading a recipe does) leaves them to the next as they were."""
     yield
-    torch.set_num_threads(1)
-    set_kernel_flags("fp32")
+    gpus.settle()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("gpu"):
+            if gpus.gpu_count() < (count := mark.kwargs["count"]):
+                item.add_marker(pytest.mark.skip(reason=f"needs {count} CUDA device{'s' * (count > 1)}"))
+
+
+def pytest_unconfigure() -> None:
+    gpus.end()

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
 ROOT = Path(__file__).parent.parent
 DIGITS = str(ROOT / "recipes" / "digits.toml")
@@ -68,7 +67,6 @@ def test_bad_input(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(load, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["table5.py", "--out", "t.json"])
     with pytest.raises(SystemExit):

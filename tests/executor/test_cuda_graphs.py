@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,10 @@ from torch import Tensor
 from sennit.executor.capture import CudaGraphs, NotCapturable
 from sennit.runtime.forked import in_child
 from tests.executor.test_graphs import counted
+from tests.gpus import apart, needs_gpu
 from tests.runtime.runs import hashes, recipe, run
 
-pytestmark = pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+pytestmark = needs_gpu
 
 CASES: dict[str, dict[str, Any]] = {
     "fp32": {},
@@ -26,12 +25,6 @@ CASES: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16", "clip": "layer:0.5"},
     "bulk": {"sync": "bulk:4", "shared": "frozen", "optimizer": {"name": "sgd", "momentum": 0.9}},
 }
-
-
-def apart(function: Any, *arguments: Any) -> Any:
-    """In a process that has not started CUDA, which workers ask for."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def differing(case: str, folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.gpus import on_gpu
 
 from sennit.explore.evaluate import Evaluation, Evaluator, evaluate
 from sennit.explore.export import export, same_bits
@@ -20,9 +21,8 @@ from sennit.recipe import Recipe
 Make = Callable[..., Recipe]
 FEW = Evaluation(samples=50, recalibrate=2)
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-
+@on_gpu
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_search_and_export(make: Make, tmp_path: Path, precision: str) -> None:
     recipe = make(precision=precision)
@@ -44,6 +44,7 @@ def test_search_and_export(make: Make, tmp_path: Path, precision: str) -> None:
     assert load(anywhere.folder / "network.pt2")(torch.zeros(3, 64)).device.type == "cpu"
 
 
+@on_gpu
 def test_flops_are_counted_alike(make: Make) -> None:
     recipe = make()
     model: Any = recipe.build_model()
@@ -52,6 +53,7 @@ def test_flops_are_counted_alike(make: Make) -> None:
     assert evaluate(recipe, model.cuda(), arch, FEW, "cuda")["flops"] == on_cpu
 
 
+@on_gpu
 def test_retrain(make: Make) -> None:
     recipe = make(steps=3)
     arch = {"blocks.0": 0, "blocks.1": 1, "blocks.2": 2, "blocks.3": 3}

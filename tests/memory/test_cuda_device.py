@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.gpus import on_gpu
 
 from sennit.memory.cuda_device import CudaDevice
-
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 LONG = 200_000_000
 """Cycles: about 0.1 s."""
@@ -19,8 +18,12 @@ def sleep() -> None:
 
 
 @pytest.fixture(params=[True, False], ids=["pinned", "pageable"])
-def device(request: pytest.FixtureRequest) -> CudaDevice:
-    return CudaDevice(torch.device("cuda", 0), request.param)
+def pinned(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+def device_of(pinned: bool) -> CudaDevice:
+    return CudaDevice(torch.device("cuda", 0), pinned)
 
 
 def on_host(value: int, device: CudaDevice) -> torch.Tensor:
@@ -32,7 +35,9 @@ def on_device(value: int) -> torch.Tensor:
     return torch.full((N,), value, dtype=torch.uint8, device="cuda")
 
 
-def test_what_is_computed_after_use_sees_the_copy(device: CudaDevice) -> None:
+@on_gpu
+def test_what_is_computed_after_use_sees_the_copy(pinned: bool) -> None:
+    device = device_of(pinned)
     slot, source = on_device(1), on_host(2, device)
     with torch.cuda.stream(device.fetching):
         sleep()
@@ -45,7 +50,9 @@ def test_what_is_computed_after_use_sees_the_copy(device: CudaDevice) -> None:
     assert (device.stalled() > 0) is device.pinned and device.stalled() == 0
 
 
-def test_a_slot_is_fetched_into_only_when_its_last_user_is_done(device: CudaDevice) -> None:
+@on_gpu
+def test_a_slot_is_fetched_into_only_when_its_last_user_is_done(pinned: bool) -> None:
+    device = device_of(pinned)
     slot, source = on_device(1), on_host(2, device)
     sleep()
     seen = slot.clone()
@@ -55,7 +62,9 @@ def test_a_slot_is_fetched_into_only_when_its_last_user_is_done(device: CudaDevi
     assert bool((seen == 1).all()) and bool((now == 2).all())
 
 
-def test_what_is_written_back_is_what_was_computed_before(device: CudaDevice) -> None:
+@on_gpu
+def test_what_is_written_back_is_what_was_computed_before(pinned: bool) -> None:
+    device = device_of(pinned)
     slot, target = on_device(1), on_host(0, device)
     torch.cuda.synchronize()
     sleep()
@@ -66,7 +75,9 @@ def test_what_is_written_back_is_what_was_computed_before(device: CudaDevice) ->
     assert bool((target == 3).all())
 
 
-def test_memory_is_given_on_only_when_it_has_been_written_back(device: CudaDevice) -> None:
+@on_gpu
+def test_memory_is_given_on_only_when_it_has_been_written_back(pinned: bool) -> None:
+    device = device_of(pinned)
     slot, target, source = on_device(1), on_host(0, device), on_host(5, device)
     torch.cuda.synchronize()
     with torch.cuda.stream(device.writing):
@@ -77,7 +88,9 @@ def test_memory_is_given_on_only_when_it_has_been_written_back(device: CudaDevic
     assert bool((target == 1).all()) and bool((slot == 5).all())
 
 
-def test_the_word_is_what_came_with_the_bytes(device: CudaDevice) -> None:
+@on_gpu
+def test_the_word_is_what_came_with_the_bytes(pinned: bool) -> None:
+    device = device_of(pinned)
     slot, source = on_device(0), on_host(0, device)
     source[:8].view(torch.int64).fill_(41)
     copy = device.fetch(slot, source, [device.mark()])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gpus import on_gpu
 from torch import Tensor, nn
 
 from sennit.memory.group_step import GroupStep, Optimizer
@@ -123,7 +124,7 @@ def test_a_group_steps_in_one_piece_as_its_parameters_do(
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+@on_gpu
 @pytest.mark.parametrize(("name", "arguments", "keys"), OPTIMIZERS)
 def test_on_a_gpu_the_bits_are_the_same(name: str, arguments: dict[str, Any], keys: tuple[str, ...]) -> None:
     for one, two in zip(*(stepped(name, arguments, keys, whole, "cuda") for whole in (True, False)), strict=True):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import mmap
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tests.gpus import apart, needs_gpu, on_gpu
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_budget import share_of
 from tests.runtime.test_engines import violations
@@ -19,8 +18,6 @@ from tests.runtime.test_sync_rules import CHAIN
 from sennit.memory import cuda, pinning
 from sennit.memory.pinning import address, pin
 from sennit.runtime.forked import in_child
-
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 class Runtime:
@@ -71,12 +68,10 @@ def test_no_kernel_is_blamed_for_a_refusal() -> None:
     assert float(torch.ones(3, device=device).add_(1).sum()) == 6.0
 
 
-@on_gpu
+@needs_gpu
 @pytest.mark.parametrize("shared", ["strict", "delayed:3"])
 def test_a_run_whose_memory_cannot_be_pinned_has_the_same_bits(shared: str, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")  # a process that has not started CUDA, which workers ask for
-    with ProcessPoolExecutor(1, mp_context=context) as apart:
-        assert apart.submit(differing, shared, tmp_path).result() == []
+    assert apart(differing, shared, tmp_path) == []
 
 
 def differing(shared: str, folder: Path) -> list[str]:

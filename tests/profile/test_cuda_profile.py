@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-
-import pytest
 import torch
 
 from sennit.profile.profile import Profile
 from sennit.runtime.profiling import measure
+from tests.gpus import apart, needs_gpu
 from tests.runtime.runs import recipe
 from tests.runtime.test_sync_rules import CHAIN
 
-pytestmark = pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+pytestmark = needs_gpu
 
 
 def measured() -> Profile:
@@ -21,8 +18,7 @@ def measured() -> Profile:
 
 
 def test_the_kinds_are_those_of_a_cpu() -> None:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
-        found = apart.submit(measured).result()
+    found = apart(measured)
     here = measure(recipe(**CHAIN), torch.device("cpu"), each_s=0.0)
     assert found.steps == here.steps
     for there, kind in zip(found.kinds, here.kinds, strict=True):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from sennit.runtime.scheduling import settled
 from sennit.runtime.share import Parts
 from sennit.space.initialise import build_on_meta
 from sennit.trace.events import read_call
+from tests.gpus import apart, needs_gpu
 from tests.memory.late import LateDevice
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
@@ -318,12 +317,10 @@ def test_a_slot_in_a_live_graph_stays(tmp_path: Path) -> None:
     assert hashes(result) != plain
 
 
-@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+@needs_gpu
 @pytest.mark.parametrize("case", ["strict", "delayed", "bulk"])
 def test_a_gpu_with_a_budget_gives_the_same_bits(case: str, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")  # a process that has not started CUDA, which workers ask for
-    with ProcessPoolExecutor(1, mp_context=context) as apart:
-        assert apart.submit(differing, case, tmp_path).result() == []
+    assert apart(differing, case, tmp_path) == []
 
 
 def differing(case: str, folder: Path) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from sennit.runtime.retry import Retry
 from sennit.runtime.share import Parts
 from sennit.runtime.train import train
 from sennit.runtime.worker import Worker
+from tests.gpus import apart, needs_gpu
 from tests.runtime.runs import hashes, recipe, run
 
 CPU = torch.device("cpu")
@@ -225,11 +224,13 @@ def hold_all() -> list[torch.Tensor]:
     return held
 
 
-@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+def with_room_and_without() -> list[tuple[str, bool]]:
+    return [weights_gradient_of_a_convolution(full) for full in (False, True)]
+
+
+@needs_gpu
 def test_a_convolution_without_room_to_work_in_is_noticed() -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        right, _ = pool.submit(weights_gradient_of_a_convolution, False).result()
-        found, noticed = pool.submit(weights_gradient_of_a_convolution, True).result()
+    (right, _), (found, noticed) = apart(with_room_and_without)
     assert noticed or found in (right, "OutOfMemoryError"), found
 
 

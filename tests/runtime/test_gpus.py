@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from sennit.runtime.forked import in_child
+from tests.gpus import apart, needs_two_gpus
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
 
-pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+pytestmark = needs_two_gpus
 
 CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "bulk": (
@@ -35,9 +33,7 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_order_gives_the_bits_of_the_plain_loop(case: str, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")  # a process that has not started CUDA, which workers ask for
-    with ProcessPoolExecutor(1, mp_context=context) as apart:
-        assert apart.submit(differing, case, tmp_path, "cuda").result() == []
+    assert apart(differing, case, tmp_path, "cuda") == []
 
 
 def differing(case: str, folder: Path, device: str) -> list[str]:

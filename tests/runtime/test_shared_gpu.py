@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import multiprocessing
 import shutil
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from sennit.errors import UserError
 from sennit.memory import cuda
 from sennit.runtime.forked import in_child
 from tests.executor.test_graphs import counted
+from tests.gpus import apart, gpu_count, needs_gpu
 from tests.memory.test_store import filled, store
 from tests.runtime.runs import HERE, hashes, recipe, run
 from tests.runtime.test_budget import share_of
@@ -28,8 +26,6 @@ from tests.runtime.test_engines import violations
 from tests.runtime.test_per_subnet import profile_of
 from tests.runtime.test_replicas import NORMLESS
 from tests.runtime.test_sync_rules import CHAIN
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
 
 EAGER: list[dict[str, Any]] = [{"workers": 2}, {"workers": 4}, {"workers": 2, "transport": "host"}]
 IN_PIECES = {"chunks": 2, "split": True, "release": "layer"}
@@ -54,16 +50,10 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 }
 
 
-def apart(function: Callable[..., list[str]], *arguments: Any) -> list[str]:
-    """In a process that has not started CUDA, which workers ask for."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 @needs_gpu
 @pytest.mark.parametrize("case", CASES)
 def test_workers_of_one_gpu_give_the_bits_of_the_plain_loop(case: str, tmp_path: Path) -> None:
-    assert apart(differing, case, tmp_path, torch.cuda.device_count()) == []
+    assert apart(differing, case, tmp_path, gpu_count()) == []
 
 
 def differing(case: str, folder: Path, gpus: int, plain_on: str = "cuda") -> list[str]:
@@ -125,7 +115,7 @@ def verified(folder: Path, device: str) -> list[str]:
 
 @needs_gpu
 def test_nccl_is_refused_with_too_few_gpus(tmp_path: Path) -> None:
-    assert apart(allowed, tmp_path, torch.cuda.device_count()) == []
+    assert apart(allowed, tmp_path, gpu_count()) == []
 
 
 def allowed(folder: Path, gpus: int) -> list[str]:

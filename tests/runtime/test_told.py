@@ -11,10 +11,10 @@ import torch
 
 from sennit.errors import NanLossError
 from sennit.runtime import stepping, tasks
-from sennit.runtime.forked import in_child
 from sennit.runtime.load import load_run
 from sennit.runtime.told import Told
 from sennit.supernet.hashes import hash_tensors
+from tests.gpus import on_gpu
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
@@ -96,14 +96,10 @@ def test_numbers_on_the_host_are_there_at_once() -> None:
     assert told.there() and told.numbers() == [1.5, 2.0]
 
 
-def arrived() -> list[Any]:
+@on_gpu
+def test_numbers_of_a_gpu_arrive() -> None:
     device = torch.device("cuda", 0)
     Told(torch.zeros(3, device=device)).numbers()  # the first one starts CUDA and takes host memory
     torch.cuda._sleep(2_000_000_000)  # pyright: ignore[reportPrivateUsage]
     told = Told(torch.full((3,), 4.0, device=device))
-    return [told.there(), told.numbers(), told.there()]
-
-
-@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
-def test_numbers_of_a_gpu_arrive() -> None:
-    assert in_child(arrived) == [False, [4.0, 4.0, 4.0], True]
+    assert [told.there(), told.numbers(), told.there()] == [False, [4.0, 4.0, 4.0], True]

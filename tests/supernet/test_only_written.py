@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import pytest
 import torch
+from tests.gpus import on_gpu
 from torch import Tensor, nn
 
 from sennit.supernet.optim import make_optimizer
@@ -107,11 +106,10 @@ def moved(name: str, arguments: dict[str, Any], early: bool) -> list[Tensor]:
     return [parameter.detach().cpu() for parameter in made]
 
 
-@pytest.mark.skipif(not torch.cuda.device_count(), reason="needs a CUDA device")
+@on_gpu
 @pytest.mark.parametrize(("name", "kind", "arguments"), CASES)
 def test_an_optimizer_that_is_made_before_its_parameters_move(
     name: str, kind: type[torch.optim.Optimizer], arguments: dict[str, Any]
 ) -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # optimizers of other tests may have started CUDA here
-        early, late = pool.map(moved, (name, name), (arguments, arguments), (True, False))
+    early, late = (moved(name, arguments, early) for early in (True, False))
     assert all(torch.equal(one, two) for one, two in zip(early, late, strict=True))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.gpus import on_gpu
 from torch import Tensor, nn
 
 from sennit.errors import SpaceError
@@ -23,11 +24,6 @@ RECIPES = Path(__file__).parents[3] / "recipes"
 COUNTS = {"cv.c1": 48, "cv.c2": 24, "cv.c3": 12, "cv.c3-small": 12}
 SIZE = 8
 """Height and width of the images in these tests."""
-
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")),
-]
 
 
 def small(space: str, **arguments: Any) -> ModelSpace:
@@ -69,9 +65,18 @@ def test_candidates_are_distinct(reduces: bool) -> None:
     assert len(signatures) == 48
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduces", [False, True])
-def test_what_a_cell_says_without_data_is_what_it_returns(reduces: bool, device: str) -> None:
+def test_what_a_cell_says_without_data_is_what_it_returns(reduces: bool) -> None:
+    compare_all(reduces, "cpu")
+
+
+@on_gpu
+@pytest.mark.parametrize("reduces", [False, True])
+def test_what_a_cell_says_without_data_is_what_it_returns_on_a_gpu(reduces: bool) -> None:
+    compare_all(reduces, "cuda")
+
+
+def compare_all(reduces: bool, device: str) -> None:
     torch.manual_seed(0)
     for name in NAMES:
         cell = candidate(name, 8, reduces).to(device)
@@ -87,8 +92,16 @@ def test_what_a_cell_says_without_data_is_what_it_returns(reduces: bool, device:
         assert all(t.grad is not None and bool(t.grad.isfinite().all()) for t in leaves), name
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_every_candidate_of_every_block_runs(device: str) -> None:
+def test_every_candidate_of_every_block_runs() -> None:
+    run_all("cpu")
+
+
+@on_gpu
+def test_every_candidate_of_every_block_runs_on_a_gpu() -> None:
+    run_all("cuda")
+
+
+def run_all(device: str) -> None:
     space = initialise(small("cv.c1", blocks=6), seed=0).to(device)
     assert isinstance(space, ModelSpace)
     reached: set[str] = set()

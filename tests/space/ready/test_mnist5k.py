@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+from tests.gpus import on_gpu
 from torch import nn
 
 from sennit.recipe import Placement, Recipe, read_recipe
@@ -17,10 +17,6 @@ from sennit.space.model_space import ModelSpace
 from sennit.space.ready import SPACES
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "mnist5k.toml"
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")),
-]
 
 
 def small(**arguments: Any) -> ModelSpace:
@@ -39,8 +35,16 @@ def test_blocks_and_candidates() -> None:
     assert {nn.BatchNorm2d, nn.Dropout2d, nn.ConvTranspose2d, nn.Identity} < kinds
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_every_candidate_of_every_block_runs(device: str) -> None:
+def test_every_candidate_of_every_block_runs() -> None:
+    run_all("cpu")
+
+
+@on_gpu
+def test_every_candidate_of_every_block_runs_on_a_gpu() -> None:
+    run_all("cuda")
+
+
+def run_all(device: str) -> None:
     space = initialise(small(), seed=0).to(device)
     for arch in space.structure.covering():  # type: ignore[union-attr, operator]
         logits = space(torch.randn(4, 1, 28, 28, device=device), arch=arch)

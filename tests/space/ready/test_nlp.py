@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.gpus import on_gpu
 from torch import Tensor, nn
 
 from sennit.errors import SpaceError
@@ -169,7 +170,7 @@ def test_one_table_serves_both_languages_and_the_projection_if_tied() -> None:
     assert made.project.weight.grad is not None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@on_gpu
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_every_candidate_has_deterministic_kernels_at_full_width(precision: str) -> None:
     set_kernel_flags(precision)
