@@ -1,4 +1,4 @@
-"""Which values were made for one step alone, so that they enter it without a node of their own (`enter`)."""
+"""How steps use values: alone, as the first of several, or later (`enter`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 import sennit as sn
 from sennit.program.step import Program
 from sennit.space.model_space import ModelSpace
+from sennit.supernet.edge import ALONE, APART, FIRST, LATER
 
 
 class Two(nn.Module):
@@ -30,16 +31,18 @@ class Net(sn.ModelSpace):
         return end, end.relu()  # end: read by relu, and a result
 
 
-def alone(program: Program) -> dict[str, list[bool]]:
-    return {step.name: [flag for _, flag in step.entries] for step in program.steps if step.kind != "shape"}
+def uses(program: Program) -> dict[str, list[int]]:
+    return {step.name: [use for _, use in step.entries] for step in program.steps if step.kind != "shape"}
 
 
-def test_one_reader_one_maker_and_no_result() -> None:
+def test_readers_makers_and_results() -> None:
     program = Net().program({"pick": 0}, torch.zeros(2, 4))
-    found = alone(program)
-    assert found["first"] == [False]  # an input of the network
-    assert found["pick.0"] == [True] and found["two"] == [False] and found["last"] == [True]
-    assert sorted(found.values()) == sorted([[False], [True], [False], [False, False], [True], [True, False], [False]])
+    found = uses(program)
+    assert found["first"] == [APART]  # an input of the network
+    assert found["pick.0"] == [ALONE] and found["two"] == [FIRST] and found["last"] == [ALONE]
+    sums = sorted(use for name, use in found.items() if "add" in name)
+    assert sums == [[APART, APART], [ALONE, LATER]]  # of what one step makes two of; of h
+    assert [use for name, use in found.items() if "relu" in name] == [[FIRST]]  # a result, too
 
 
 class Sized(sn.ModelSpace):
@@ -54,8 +57,8 @@ class Sized(sn.ModelSpace):
 
 def test_who_only_asks_for_a_size_does_not_count() -> None:
     for arch in ({"lines.1": 0}, {"lines.1": 1}):
-        found = alone(Sized().program(arch, torch.zeros(2, 4)))
-        assert next(flags for name, flags in found.items() if "view" in name)[0]
+        found = uses(Sized().program(arch, torch.zeros(2, 4)))
+        assert next(use for name, use in found.items() if "view" in name)[0] == ALONE
 
 
 def test_gradients_are_those_without_programs() -> None:

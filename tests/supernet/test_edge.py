@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sennit.supernet import edge
-from sennit.supernet.edge import ALIGNMENT, enter, settled
+from sennit.supernet.edge import ALIGNMENT, ALONE, APART, FIRST, LATER, enter, settled
 
 Step = Callable[[Tensor], Tensor]
 
@@ -140,14 +140,14 @@ def test_an_edge_is_a_tensor_of_its_own() -> None:
     ids=["expanded", "channels-last", "unaligned"],
 )
 @pytest.mark.parametrize("limit", [0, 1 << 16])
-@pytest.mark.parametrize("alone", [False, True])
-def test_any_gradient_arrives_settled(grad: Tensor, alone: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("use", [APART, ALONE, FIRST])
+def test_any_gradient_arrives_settled(grad: Tensor, use: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through hooks and through slices."""
     monkeypatch.setattr(edge, "COPIED", limit)
     found: list[Tensor] = []
     made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
-    out = enter(made, alone)
-    assert (out is made) == (alone and not limit)
+    out = enter(made, use)
+    assert (out is made) == (use == ALONE and not limit)
     made.register_hook(found.append)
     out.backward(grad)
     (arrived,) = found
@@ -156,16 +156,16 @@ def test_any_gradient_arrives_settled(grad: Tensor, alone: bool, limit: int, mon
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 16])
-@pytest.mark.parametrize("alone", [False, True])
-def test_hooks_of_a_step_stay_its_own(alone: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("use", [APART, ALONE, FIRST, LATER])
+def test_hooks_of_a_step_stay_its_own(use: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module may hang a hook on what it is given: no other tensor gets it, and those that are there stay."""
     monkeypatch.setattr(edge, "COPIED", limit)
     seen: list[str] = []
     made = torch.zeros(3, requires_grad=True) * 1
     made.register_hook(lambda grad: seen.append("maker"))
-    out = enter(made, alone)
+    out = enter(made, use)
     out.register_hook(lambda grad: seen.append("reader"))
-    other = enter(torch.zeros(3, requires_grad=True) * 1, alone)
+    other = enter(torch.zeros(3, requires_grad=True) * 1, use)
     other.sum().backward()
     assert not seen
     out.sum().backward()
@@ -176,18 +176,70 @@ def test_hooks_of_a_step_stay_its_own(alone: bool, limit: int, monkeypatch: pyte
 def test_a_gradient_that_never_comes_stays_away(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a backward says so: a parameter before it gets no gradient of zeros, which would be stepped with."""
     monkeypatch.setattr(edge, "COPIED", limit)
-    for alone in (False, True):
+    for use in (APART, ALONE, FIRST, LATER):
         leaf = torch.zeros(3, requires_grad=True)
-        Swallow.apply(enter(leaf * 1, alone)).sum().backward()  # type: ignore[no-untyped-call]
+        Swallow.apply(enter(leaf * 1, use)).sum().backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is None
         one, two = (torch.zeros(4, requires_grad=True) * 1).chunk(2)
-        enter(one, alone), enter(two, alone).sum().backward()
+        enter(one, use), enter(two, use).sum().backward()
 
 
-def test_a_leaf_is_never_alone() -> None:
-    """Its hooks would stay with it from one use to the next."""
+@pytest.mark.parametrize("use", [ALONE, FIRST, LATER])
+def test_a_leaf_keeps_no_hook(use: int) -> None:
+    """It would stay with it from one use to the next."""
     leaf = torch.zeros(3, requires_grad=True)
-    assert enter(leaf, alone=True) is not leaf and leaf._backward_hooks is None
+    assert enter(leaf, use) is not leaf and leaf._backward_hooks is None
+
+
+@pytest.mark.parametrize("use", [APART, ALONE, FIRST])
+def test_a_hook_of_the_maker_finds_a_settled_gradient(use: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does where the readers are on another worker: what it computes may depend on how numbers lie."""
+    monkeypatch.setattr(edge, "COPIED", 0)
+    strides: list[tuple[int, ...]] = []
+    made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
+    made.register_hook(lambda grad: strides.append(grad.stride()))
+    grad = torch.randn(4, 6, 5, 2).to(memory_format=torch.channels_last)
+    out = enter(made, use)
+    out.backward(grad)
+    assert strides == [made.stride()]
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 16])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels-last"])
+def test_several_steps_add_up_as_if_each_were_apart(limit: int, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of uses are settled one by one, or their sum is: the same numbers, settled for the maker."""
+    monkeypatch.setattr(edge, "COPIED", limit)
+    torch.manual_seed(0)
+    value = torch.randn(2, 3, 4, 4)
+    if last:
+        value = value.to(memory_format=torch.channels_last)
+    weights = [torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.randn(2, 3, 4, 4)]
+
+    def gradient(uses: list[int]) -> Tensor:
+        leaf, seen = value.clone().requires_grad_(), list[Tensor]()
+        made = Pass.apply(leaf, seen.append)  # type: ignore[no-untyped-call]
+        entered = [enter(made, use) for use in uses]
+        total = sum((torch.tanh(h) * h * w).sum() for h, w in zip(entered, [*weights, weights[0] * 3], strict=True))
+        total.backward()  # type: ignore[union-attr]
+        (grad,) = seen
+        assert grad.is_contiguous() and not grad.data_ptr() % ALIGNMENT["cpu"]
+        return grad
+
+    assert torch.equal(gradient([FIRST, LATER, LATER]), gradient([APART] * 3))
+
+
+class Pass(torch.autograd.Function):
+    """Hands its input on, and tells what gradient it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tell: Callable[[Tensor], None]) -> Tensor:
+        ctx.tell = tell
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        ctx.tell(grad)
+        return grad, None
 
 
 class Swallow(torch.autograd.Function):

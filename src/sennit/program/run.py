@@ -45,7 +45,7 @@ def run_step(
     if step.kind == "shape":
         values[step.writes[0]] = tuple(values[step.reads[0]].shape)
         return
-    entered = [enter(v, alone) if isinstance(v := values[n], Tensor) else v for n, alone in step.entries]
+    entered = [enter(v, use) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
     if context is not None:
         if torch_only is None:
             torch_only = not isinstance(target, nn.Module) or draws_with_torch(target)

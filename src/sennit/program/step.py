@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from sennit.program.template import Ref, compile_template
+from sennit.supernet.edge import ALONE, APART, FIRST, LATER
 from sennit.supernet.keys import name_key
 
 
@@ -58,13 +59,13 @@ class Step:
     labels: tuple[str, ...] = ()
     no_grad: bool = False
     where: str = ""
-    entries: tuple[tuple[int, bool], ...] = field(default=(), init=False, repr=False, compare=False)
-    """Each value read, and whether it was made for this step alone (`enter`); filled in by the program."""
+    entries: tuple[tuple[int, int], ...] = field(default=(), init=False, repr=False, compare=False)
+    """Each value read, and how this step uses it (`enter`); filled in by the program."""
     groups: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
     """Names of the groups read and written; filled in by `Groups.of_step`."""
 
     def __post_init__(self) -> None:
-        self.entries = tuple([(v, False) for v in self.reads])
+        self.entries = tuple([(v, APART) for v in self.reads])
 
     @cached_property
     def fill_args(self) -> Callable[..., Any]:
@@ -126,12 +127,24 @@ class Program:
         """Parameters read by several steps: each use enters its step through an Edge of its own."""
 
     def note_entries(self) -> None:
-        """Tell each step which of the values it reads were made for it alone, by a step that made nothing else."""
+        """Tell each step how it uses the values that it reads: what a step made and nothing else beside, alone, or as
+        the first of several, or later."""
         users = Counter(v for step in self.steps if step.kind != "shape" for v in step.reads)
         users.update(self.outputs)
-        single = {v for step in self.steps if len(step.writes) == 1 for v in step.writes if users[v] == 1}
+        single = {v for step in self.steps if len(step.writes) == 1 for v in step.writes}
+        seen: set[int] = set()
+
+        def use(v: int) -> int:
+            if v not in single:
+                return APART
+            if users[v] == 1:
+                return ALONE
+            found = LATER if v in seen else FIRST
+            seen.add(v)
+            return found
+
         for step in self.steps:
-            step.entries = tuple([(v, v in single) for v in step.reads])
+            step.entries = tuple([(v, use(v) if step.kind != "shape" else APART) for v in step.reads])
 
     @cached_property
     def dead(self) -> list[tuple[int, ...]]:

@@ -5,13 +5,19 @@ a value in one buffer, in reverse order of use, and a step that uses it twice mi
 one Edge per (value, step) the sum inside a step is finished before it is added to the others, so both give the
 same bits. The Edge also fixes what travelling would change: forward and gradient are contiguous and aligned.
 
-    value ──▶ view ──▶ step            a node of its own in the graph: the sum of this step alone arrives there
-              ▲ hook                   settles that sum on its way back
-    value ───────────▶ step            if nobody else uses the value, its own node does that
+    value ──▶ view ──▶ step            APART: a node of its own in the graph, at which the sum of this step alone
+              ▲ hook                   arrives; it is settled on its way back
+
+    value ───────────▶ step            ALONE: nobody else uses the value, so its own node can do that
           ▲ hook
 
+    value ─┬▶ view ──▶ step            FIRST, LATER: several steps use what a step has made. Sums of each step are
+         ▲ └▶ view ──▶ step            finished at its view; they are added to the value, and settled there, once:
+      hook                             numbers are added one by one, so it does not matter how they lay
+
 A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
-on a CPU are sliced instead (`COPIED`).
+on a CPU are sliced instead where each use would need a hook (`COPIED`). A hook that the value's maker has hung on it
+must find a gradient that is settled, so such a value is entered APART.
 """
 
 from __future__ import annotations
@@ -29,7 +35,10 @@ COPIED = 1 << 16
 """Bytes on a CPU up to which torch's own slice of the whole is taken, a view whose backward copies the gradient: the
 same values in the same layout, and for small tensors less than a hook takes."""
 
-_CPU = ALIGNMENT["cpu"]
+_CPU, _GPU = ALIGNMENT["cpu"], ALIGNMENT["cuda"]
+
+APART, ALONE, FIRST, LATER = range(4)
+"""How a step uses a value; see above. Of a value that several use, `FIRST` is its first reader in program order."""
 
 
 def settled(tensor: Tensor) -> Tensor:
@@ -40,36 +49,50 @@ def settled(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def enter(tensor: Tensor, alone: bool = False) -> Tensor:
+def enter(tensor: Tensor, use: int = APART) -> Tensor:
     """`tensor` as a step may use it.
 
     Args:
-        alone: this step is the only user of `tensor`, and what made it made nothing else. Then the sum of its uses is
-            finished where it was made.
+        use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `LATER` if others are, too; these only if
+            what made it made nothing else. Else `APART`.
     """
-    # written out for the CPU: it is done at every step
-    good = tensor.is_cpu and tensor.is_contiguous() and not tensor.data_ptr() % _CPU
+    # written out: it is done at every step
+    good = (
+        (tensor.is_cpu or tensor.is_cuda)
+        and tensor.is_contiguous()
+        and not tensor.data_ptr() % (_CPU if tensor.is_cpu else _GPU)
+    )
     placed = tensor if good else settled(tensor)
     if not (tensor.requires_grad and torch.is_grad_enabled()):
         return placed
+    if use and (tensor.is_leaf or tensor._backward_hooks is not None):  # a leaf would keep the hook
+        use = APART
+    if use >= FIRST:
+        if use == FIRST:
+            _settle_at(tensor)
+        return tensor.view_as(tensor) if placed is tensor else placed
     if tensor.is_cpu and tensor.dim() and tensor.nbytes <= COPIED:
         return placed[:]
-    if placed is tensor and (not alone or tensor.is_leaf):  # hooks of a leaf stay with it, so it gets none
+    if placed is tensor and use == APART:
         placed = tensor.view_as(tensor)
-    if placed._backward_hooks is not None:
-        placed.register_hook(_settle)
-        return placed
+    _settle_at(placed)
+    return placed
+
+
+def _settle_at(tensor: Tensor) -> None:
+    """Settle the gradient that arrives at a tensor which has no hooks yet."""
     # as `register_hook`, but with one dict for all: the node keeps it, and the tensor gives it back at once, since
     # whoever registers a hook of his own would add it to this one. A dict for each would set off Python's collector
-    placed._backward_hooks = _HOOKS
-    placed.grad_fn._register_hook_dict(placed)  # type: ignore[union-attr]
-    placed._backward_hooks = None
-    return placed
+    tensor._backward_hooks = _HOOKS
+    tensor.grad_fn._register_hook_dict(tensor)  # type: ignore[union-attr]
+    tensor._backward_hooks = None
 
 
 def _settle(grad: Tensor | None) -> Tensor | None:
     """A gradient settled; None for one that is, or that never came."""
-    if grad is None or (grad.is_cpu and grad.is_contiguous() and not grad.data_ptr() % _CPU):
+    if grad is None or (
+        (grad.is_cpu or grad.is_cuda) and grad.is_contiguous() and not grad.data_ptr() % (_CPU if grad.is_cpu else _GPU)
+    ):
         return None
     return settled(grad)
 
