@@ -1,4 +1,4 @@
-"""How steps use values: alone, as the first of several, or later (`enter`)."""
+"""How steps use values: alone, or as one of two (`enter`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import sennit as sn
 from sennit.program.step import Program
 from sennit.space.model_space import ModelSpace
-from sennit.supernet.edge import ALONE, APART, FIRST, LATER
+from sennit.supernet.edge import ALONE, APART, FIRST, SECOND
 
 
 class Two(nn.Module):
@@ -41,7 +41,7 @@ def test_readers_makers_and_results() -> None:
     assert found["first"] == [APART]  # an input of the network
     assert found["pick.0"] == [ALONE] and found["two"] == [FIRST] and found["last"] == [ALONE]
     sums = sorted(use for name, use in found.items() if "add" in name)
-    assert sums == [[APART, APART], [ALONE, LATER]]  # of what one step makes two of; of h
+    assert sums == [[APART, APART], [ALONE, SECOND]]  # of what one step makes two of; of h
     assert [use for name, use in found.items() if "relu" in name] == [[FIRST]]  # a result, too
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sennit.supernet import edge
-from sennit.supernet.edge import ALIGNMENT, ALONE, APART, FIRST, LATER, enter, settled
+from sennit.supernet.edge import ALIGNMENT, ALONE, APART, FIRST, SECOND, enter, settled
 
 Step = Callable[[Tensor], Tensor]
 
@@ -156,7 +156,7 @@ def test_any_gradient_arrives_settled(grad: Tensor, use: int, limit: int, monkey
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 16])
-@pytest.mark.parametrize("use", [APART, ALONE, FIRST, LATER])
+@pytest.mark.parametrize("use", [APART, ALONE, FIRST, SECOND])
 def test_hooks_of_a_step_stay_its_own(use: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module may hang a hook on what it is given: no other tensor gets it, and those that are there stay."""
     monkeypatch.setattr(edge, "COPIED", limit)
@@ -176,7 +176,7 @@ def test_hooks_of_a_step_stay_its_own(use: int, limit: int, monkeypatch: pytest.
 def test_a_gradient_that_never_comes_stays_away(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a backward says so: a parameter before it gets no gradient of zeros, which would be stepped with."""
     monkeypatch.setattr(edge, "COPIED", limit)
-    for use in (APART, ALONE, FIRST, LATER):
+    for use in (APART, ALONE, FIRST, SECOND):
         leaf = torch.zeros(3, requires_grad=True)
         Swallow.apply(enter(leaf * 1, use)).sum().backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is None
@@ -184,7 +184,7 @@ def test_a_gradient_that_never_comes_stays_away(limit: int, monkeypatch: pytest.
         enter(one, use), enter(two, use).sum().backward()
 
 
-@pytest.mark.parametrize("use", [ALONE, FIRST, LATER])
+@pytest.mark.parametrize("use", [ALONE, FIRST, SECOND])
 def test_a_leaf_keeps_no_hook(use: int) -> None:
     """It would stay with it from one use to the next."""
     leaf = torch.zeros(3, requires_grad=True)
@@ -206,7 +206,7 @@ def test_a_hook_of_the_maker_finds_a_settled_gradient(use: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels-last"])
-def test_several_steps_add_up_as_if_each_were_apart(limit: int, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_steps_add_up_as_if_each_were_apart(limit: int, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of uses are settled one by one, or their sum is: the same numbers, settled for the maker."""
     monkeypatch.setattr(edge, "COPIED", limit)
     torch.manual_seed(0)
@@ -219,13 +219,13 @@ def test_several_steps_add_up_as_if_each_were_apart(limit: int, last: bool, monk
         leaf, seen = value.clone().requires_grad_(), list[Tensor]()
         made = Pass.apply(leaf, seen.append)  # type: ignore[no-untyped-call]
         entered = [enter(made, use) for use in uses]
-        total = sum((torch.tanh(h) * h * w).sum() for h, w in zip(entered, [*weights, weights[0] * 3], strict=True))
+        total = sum((torch.tanh(h) * h * w).sum() for h, w in zip(entered, weights, strict=True))
         total.backward()  # type: ignore[union-attr]
         (grad,) = seen
         assert grad.is_contiguous() and not grad.data_ptr() % ALIGNMENT["cpu"]
         return grad
 
-    assert torch.equal(gradient([FIRST, LATER, LATER]), gradient([APART] * 3))
+    assert torch.equal(gradient([FIRST, SECOND]), gradient([APART] * 2))
 
 
 class Pass(torch.autograd.Function):

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from sennit.program.template import Ref, compile_template
-from sennit.supernet.edge import ALONE, APART, FIRST, LATER
+from sennit.supernet.edge import ALONE, APART, FIRST, SECOND
 from sennit.supernet.keys import name_key
 
 
@@ -128,7 +128,7 @@ class Program:
 
     def note_entries(self) -> None:
         """Tell each step how it uses the values that it reads: what a step made and nothing else beside, alone, or as
-        the first of several, or later."""
+        one of two."""
         users = Counter(v for step in self.steps if step.kind != "shape" for v in step.reads)
         users.update(self.outputs)
         single = {v for step in self.steps if len(step.writes) == 1 for v in step.writes}
@@ -139,7 +139,9 @@ class Program:
                 return APART
             if users[v] == 1:
                 return ALONE
-            found = LATER if v in seen else FIRST
+            if users[v] > 2:
+                return APART
+            found = SECOND if v in seen else FIRST
             seen.add(v)
             return found
 

@@ -11,9 +11,10 @@ same bits. The Edge also fixes what travelling would change: forward and gradien
     value ───────────▶ step            ALONE: nobody else uses the value, so its own node can do that
           ▲ hook
 
-    value ─┬▶ view ──▶ step            FIRST, LATER: several steps use what a step has made. Sums of each step are
+    value ─┬▶ view ──▶ step            FIRST, SECOND: two steps use what a step has made. Sums of each step are
          ▲ └▶ view ──▶ step            finished at its view; they are added to the value, and settled there, once:
-      hook                             numbers are added one by one, so it does not matter how they lay
+      hook                             numbers are added one by one, so it does not matter how they lay. With many
+                                       it costs time: each sum may have to be added to one that lies otherwise
 
 A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
 on a CPU are sliced instead where each use would need a hook (`COPIED`). A hook that the value's maker has hung on it
@@ -37,8 +38,8 @@ same values in the same layout, and for small tensors less than a hook takes."""
 
 _CPU, _GPU = ALIGNMENT["cpu"], ALIGNMENT["cuda"]
 
-APART, ALONE, FIRST, LATER = range(4)
-"""How a step uses a value; see above. Of a value that several use, `FIRST` is its first reader in program order."""
+APART, ALONE, FIRST, SECOND = range(4)
+"""How a step uses a value; see above. `FIRST` and `SECOND` are in program order."""
 
 
 def settled(tensor: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ def enter(tensor: Tensor, use: int = APART) -> Tensor:
     """`tensor` as a step may use it.
 
     Args:
-        use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `LATER` if others are, too; these only if
+        use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `SECOND` if one other is, too; these only if
             what made it made nothing else. Else `APART`.
     """
     # written out: it is done at every step
