@@ -261,7 +261,7 @@ class Placement:
     ahead: int = 8
     """Runs whose layers are fetched before their turn; 0 fetches none."""
     loaders: int = 0
-    """Loader processes per worker that reads data; 0 loads in the worker."""
+    """Loader processes per worker that reads data; 0 loads in the worker, and leaves recording to it as well."""
     prefetch: int = 2
     """Batches that each loader process prepares ahead."""
 

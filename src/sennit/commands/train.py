@@ -79,7 +79,7 @@ class Train:
     ahead: Annotated[int, arg(metavar="A")] = 8
     """With --budget: runs whose layers are fetched before their turn."""
     loaders: Annotated[int, arg(metavar="L")] = 0
-    """Loader processes per worker that reads data."""
+    """Loader processes per worker that reads data; with any, one more process per worker records programs."""
     prefetch: Annotated[int, arg(metavar="P")] = 2
     """Batches that each loader process prepares ahead."""
     replay: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None

@@ -58,7 +58,7 @@ KEPT = 512
 """Programs that are kept: more than are in flight or evaluated at once."""
 
 
-LATEST = 8
+LATEST = 64
 """Calls that are answered without a look at the arch."""
 
 
@@ -97,20 +97,50 @@ class Recordings:
         program = self._latest.get(asked)
         if program is None:
             program = self._looked_up(arch, inputs, other)
-            if asked is not None:
-                self._latest[asked] = program
-                if len(self._latest) > LATEST:
-                    del self._latest[next(iter(self._latest))]
+            self._asked_last(asked, program)
         return program
+
+    def once(self, arch: Any, inputs: Any) -> tuple[str, Program] | None:
+        """One recording of an arch, and the key of its program, for `put` in the process that this one was forked from.
+
+        Returns:
+            None for an option or a shape that has not been seen: it takes more than one recording.
+
+        Raises:
+            SpaceError: as `program`.
+        """
+        options, filled = self.structure.parse_filled(arch)
+        canonical = self.structure.encode(options)
+        if _trailing(inputs) not in self._shapes or not self._options.issuperset(options.items()):
+            return None
+        program = self.recorder.record(canonical, options, inputs)
+        self._refuse_filled(filled, program)
+        return _known_as(canonical, inputs), program
+
+    def put(self, arch: Any, inputs: Any, key: str, program: Program) -> None:
+        """Keep what `once` has given in a process forked from this one, as if recorded here.
+
+        What recordings in both modes and of new shapes have shown since the fork is put in.
+        """
+        known = self._programs.get(key)
+        if known is None:
+            known = self._keep(key, self._with_what_is_known(program))
+        self._asked_last(_key_of(arch, inputs), known)
+
+    def _asked_last(self, asked: Any, program: Program) -> None:
+        if asked is not None:
+            self._latest[asked] = program
+            if len(self._latest) > LATEST:
+                del self._latest[next(iter(self._latest))]
 
     def _looked_up(self, arch: Any, inputs: Any, other: Any) -> Program:
         options, filled = self.structure.parse_filled(arch)
         canonical = self.structure.encode(options)
-        key = repr((canonical, map_tree(lambda s: "tensor" if isinstance(s, Spec) else s, inputs)))
+        key = _known_as(canonical, inputs)
         known = self._programs.get(key)
         if known is not None:
             self._programs.move_to_end(key)
-        trailing = repr(map_tree(lambda s: (s.shape[1:], s.dtype) if isinstance(s, Spec) else s, inputs))
+        trailing = _trailing(inputs)
         if known is not None and trailing in self._shapes:
             return known
         record = self.recorder.record
@@ -118,7 +148,7 @@ class Recordings:
         unseen = [item for item in options.items() if item not in self._options]
         if known is None and not unseen and trailing in self._shapes:
             self._refuse_filled(filled, program)
-            return self._keep(key, self._with_known_flags(program))
+            return self._keep(key, self._with_what_is_known(program))
         self._options.update(unseen)
         _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
         program = _with_mode(program, record(canonical, options, inputs, training=False))
@@ -143,13 +173,17 @@ class Recordings:
             if label in program.arch:
                 raise self.structure.missing(label)
 
-    def _with_known_flags(self, program: Program) -> Program:
-        """Mode-dependent flags put in where a recording in both modes has shown them."""
-        for i, step in enumerate(program.steps):
+    def _with_what_is_known(self, program: Program) -> Program:
+        """Mode-dependent flags put in where a recording in both modes has shown them; buffers that units write, too."""
+        before = list(program.steps)
+        for i, step in enumerate(before):
             if step.kind == "call" and step.name in self._flags:
                 merged = _merge_flags((step.args, step.kwargs), self._flags[step.name])
                 program.steps[i] = replace(step, args=merged[0], kwargs=merged[1])
-        program.note_entries()
+            elif step.kind == "module" and (now := self.recorder.written.get(step.target, ())) != step.written:
+                program.steps[i] = replace(step, written=now)
+        if any(step is not was for step, was in zip(program.steps, before, strict=True)):
+            program.note_entries()
         return program
 
     def refuse_uncalled(self) -> None:
@@ -179,6 +213,16 @@ def _key_of(arch: Any, inputs: Any) -> Any:
     if not all(type(value) in (int, str) for _, value in items):
         return None
     return tuple(items), args, tuple(kwargs.items())
+
+
+def _known_as(canonical: Any, inputs: Any) -> str:
+    """The key of an arch's program, whatever the shapes of the tensors."""
+    return repr((canonical, map_tree(lambda s: "tensor" if isinstance(s, Spec) else s, inputs)))
+
+
+def _trailing(inputs: Any) -> str:
+    """What decides whether a recording has seen these shapes."""
+    return repr(map_tree(lambda s: (s.shape[1:], s.dtype) if isinstance(s, Spec) else s, inputs))
 
 
 def _has_flag(step: Step) -> bool:

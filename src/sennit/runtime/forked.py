@@ -72,6 +72,25 @@ def in_children(functions: Sequence[Callable[[], T]]) -> list[T]:
     return results
 
 
+def fork_to(life: Callable[[], None]) -> int:
+    """Fork a process that calls `life()` and ends; it is killed if this one ends before.
+
+    Returns:
+        Its id.
+    """
+    parent = os.getpid()
+    pid = fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        die_with_parent(parent)
+        life()
+        code = 0
+    finally:
+        os._exit(code)
+
+
 def _start(function: Callable[[], object]) -> tuple[int, int]:
     """Fork a process that writes `function()` into a pipe.
 
@@ -79,15 +98,9 @@ def _start(function: Callable[[], object]) -> tuple[int, int]:
         Its id, and the pipe's end to read from.
     """
     reading, writing = os.pipe()
-    parent = os.getpid()
-    pid = fork()
-    if pid:
-        os.close(writing)
-        return pid, reading
-    code = 1
-    try:
+
+    def life() -> None:
         os.close(reading)
-        die_with_parent(parent)
         torch.set_num_threads(torch.get_num_threads())  # thread pools do not outlive a fork: make new ones
         try:
             answer = pickle.dumps((True, function()))
@@ -96,6 +109,7 @@ def _start(function: Callable[[], object]) -> tuple[int, int]:
             answer = pickle.dumps((False, error))
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(answer)
-        code = 0
-    finally:
-        os._exit(code)
+
+    pid = fork_to(life)
+    os.close(writing)
+    return pid, reading

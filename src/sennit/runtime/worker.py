@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import select
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -22,6 +21,8 @@ import torch
 from torch import Tensor
 
 from sennit.errors import UserError
+from sennit.program.step import Program
+from sennit.runtime.ahead import DEPTH, Ahead
 from sennit.runtime.batches import Batches
 from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
@@ -105,13 +106,14 @@ class Worker:
         )  # fmt: skip
         self.subnets: dict[int, Subnet] = {}
         self.early: dict[int, list[tuple[Message, list[Tensor | None]]]] = {}
-        self.feed = None if self.built.sampler().learning else self.built.feed()
-        if self.feed is not None:
-            self.feed.replay(share.start, [])
-        self.ahead: deque[dict[str, Any]] = deque()
-        """Archs drawn before their subnets may come in."""
+        sampler = self.built.sampler()
+        self.sampler = None if sampler.learning else sampler
+        self.programs = Ahead(self.built, self.sampler if share.placement.loaders else None, self.lines)
         self.drawn: dict[int, dict[str, Any]] = {}
-        self.next_id = self.limit = share.start
+        """Archs of subnets that have not come in, as far as they are known here."""
+        self.next_id = self.limit = self.known = self.untold = share.start
+        """The next subnet to come in; the first that must not yet; the first that `draw_ahead` has not met; the first
+        that `tell_ahead` has told nobody of."""
         self.halt = math.inf
         """Subnets from here on must not run: one of them has a loss that is not finite."""
         self.said_cut = -1
@@ -173,6 +175,7 @@ class Worker:
             subnet.left -= 1
             self.settle(subnet)
         self.batches.close()
+        self.programs.close()
 
     def next_task(self) -> Task | None:
         for ready in self.ready.take():
@@ -197,8 +200,9 @@ class Worker:
         writing = [line for line in self.lines if line.out]
         unannounced = self.channel.expecting() or self.store.expecting()
         longest = IDLE_S if unannounced else QUIET_S
+        listening = [*self.lines, *self.programs.open_lines()]
         since = time.monotonic()
-        heard, wrote, _ = select.select([*self.lines, self.bells.fileno_of(self.rank)], writing, [], longest)
+        heard, wrote, _ = select.select([*listening, self.bells.fileno_of(self.rank)], writing, [], longest)
         self.share.elsewhere.rested(since)
         self.bells.take_down(self.rank)
         if heard or wrote:
@@ -311,18 +315,17 @@ class Worker:
     def admit(self) -> None:
         """Take in subnets up to the limit, as many as may be in flight from the lowest unfinished one on."""
         while self.next_id < min(self.limit, int(self.share.low.min()) + self.share.in_flight):
-            if self.feed is not None:
-                drawn = self.ahead.popleft() if self.ahead else self.feed.draw()
-            elif self.next_id in self.drawn:
-                drawn = self.drawn.pop(self.next_id)
-            else:
+            if self.sampler is None and self.next_id not in self.drawn:
                 self.ready.held_up("draw")
                 return
             self.next_id += 1
-            self.take_in(self.next_id - 1, drawn)
+            self.take_in(self.next_id - 1)
             if self.store.limited:  # one for this one, one more; what they cost now is saved when they are let in
                 self.prepare()
                 self.prepare()
+            elif self.programs.wanted:  # a worker that is never idle has its programs recorded, too
+                self.draw_ahead()
+                self.draw_ahead()
         if self.next_id > self.share.start:
             self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
 
@@ -333,19 +336,43 @@ class Worker:
         Returns:
             Whether there was one.
         """
-        most = KNOWN if self.store.limited else AHEAD
-        if self.feed is None or len(self.ahead) >= most or self.next_id + len(self.ahead) >= self.limit:
+        drawn = self.draw_ahead()
+        return self.tell_ahead() or drawn
+
+    def draw_ahead(self) -> bool:
+        """Go on to a further subnet to come; if there is a process for it, have its program recorded."""
+        most = max(KNOWN if self.store.limited else AHEAD, DEPTH if self.programs.wanted else 0)
+        y = max(self.known, self.next_id)
+        if self.sampler is None or y >= min(self.limit, self.next_id + most):
             return False
-        self.ahead.append(self.feed.draw())
-        program, y = self.built.program(self.ahead[-1]), self.next_id + len(self.ahead) - 1
+        self.known = y + 1
+        self.programs.ask(y, self.next_id)
+        return True
+
+    def tell_ahead(self) -> bool:
+        """Tell plan and slots of the next of these subnets, in their order, once its program is there."""
+        y = max(self.untold, self.next_id)
+        if not self.programs.settled(y) or y >= self.known:
+            return False
+        program = self.program_of(y)
+        self.untold = y + 1
         self.share.plans.tell(y, program.places)
         if self.store.limited:
             here = (s for s in program.steps if self.rank in self.share.plans.spread(y, s.block, self.m))
             self.slots.foretell(y, {group for step in here for group in self.built.groups.of_step(step)[0]})
         return True
 
-    def take_in(self, y: int, drawn: dict[str, Any]) -> None:
-        plans, placement, program = self.share.plans, self.share.placement, self.built.program(drawn)
+    def program_of(self, y: int) -> Program:
+        drawn = self.drawn[y] if y in self.drawn else self.programs.hand_over(y)
+        if drawn is None:
+            assert self.sampler is not None
+            drawn = self.sampler.draw(y, [])
+        self.drawn[y] = drawn
+        return self.built.program(drawn)
+
+    def take_in(self, y: int) -> None:
+        plans, placement, program = self.share.plans, self.share.placement, self.program_of(y)
+        del self.drawn[y]
         plans.forget(int(self.share.low.min()))
         plans.tell(y, program.places)
         parts = parts_of(
@@ -401,7 +428,7 @@ class Worker:
         self.store.flush()
         busy = self.clock.total()
         self.log.flush()
-        counters = (part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere))
+        counters = (part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere, self.programs))
         self.recorder.count({name: value for part in counters for name, value in part.items()})
         self.recorder.flush()
         if self.tasks.retry.again:
