@@ -58,7 +58,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--micro-batches", default="1,4", help="M; the last is the recommended one")
     parser.add_argument("--executors", default="", help="eager,graphs on GPUs, eager on CPU")
     parser.add_argument("--choice-only", default="delayed:8", help="`shared` of rows that wait for choices alone")
-    parser.add_argument("--chunks", type=int, default=6)
+    parser.add_argument(
+        "--chunks", default="2,4", help="stretches per worker under causal order, a row each; 6:layer releases by layer"
+    )
+    parser.add_argument("--loaders", type=int, default=1, help="of each worker; 0: it loads and records by itself")
     parser.add_argument("--in-flight", type=int, default=0)
     parser.add_argument(
         "--budget", type=float, default=0.0, help="GiB of each device, of rows that swap; 0: no such rows"
@@ -154,8 +157,10 @@ def main() -> int:
 
     first = made(recipe, Row(LAYERS, ms[-1]))
     say("recorded")
+    chunks = tuple((int(n), release or "stage") for n, _, release in (c.partition(":") for c in given.chunks.split(",")))
     ways = Ways(
-        ms, executors, given.chunks, given.in_flight, given.budget, given.choice_only, len(block_order(first.built))
+        ms, executors, chunks, given.in_flight, given.budget, given.choice_only, len(block_order(first.built)),
+        given.loaders,
     )
     kept = Kept(first)
     say("weights drawn")

@@ -58,53 +58,59 @@ class Ways:
     Attributes:
         micro_batches: M of the rows.
         executors: `eager`, `graphs`.
-        chunks: stretches per worker under causal order.
+        chunks: ways of causal order: stretches per worker, and what runs and releases its versions in one piece.
         budget: GiB of a device, of rows that swap.
         choice_only: `shared`, such that only choices make subnets wait.
         blocks: how many there are.
+        loaders: processes that prepare data and programs beside each worker.
     """
 
     micro_batches: tuple[int, ...]
     executors: tuple[str, ...]
-    chunks: int
+    chunks: tuple[tuple[int, str], ...]
     in_flight: int
     budget: float
     choice_only: str
     blocks: int
+    loaders: int = 0
 
     def on_one(self) -> Iterator[Row]:
         """On one device. What is asked for last is run last, should time run out."""
         yield from (Row(BASE, m, engine="plain") for m in self.micro_batches)
         for executor in reversed(self.executors):
             for m in reversed(self.micro_batches):
-                yield Row(LAYERS, m, executor=executor, placed={"release": "layer"})
-                yield Row(STAGES, m, executor=executor)
+                yield Row(LAYERS, m, executor=executor, placed={"release": "layer", "loaders": self.loaders})
+                yield Row(STAGES, m, executor=executor, placed={"loaders": self.loaders})
         if self.budget:
             m, executor = self.micro_batches[-1], self.executors[-1]
-            yield Row(f"{STAGES}, budget", m, executor=executor, placed={"budget": self.budget})
+            yield Row(f"{STAGES}, budget", m, executor=executor, placed={"budget": self.budget, "loaders": self.loaders})
 
     def causal(self, workers: int) -> Iterator[Row]:
-        """Causal order, by layer."""
-        chunks = max(1, min(self.chunks, self.blocks // workers))
-        placed = {"schedule": "csp", "release": "layer", "chunks": chunks, "in_flight": self.in_flight}
+        """Causal order."""
         for executor in reversed(self.executors):
             for m in reversed(self.micro_batches):
                 for shared in ("strict", self.choice_only):
-                    yield Row("CSP", m, workers, executor, recipe={"shared": shared}, placed=placed)
+                    for asked, release in self.chunks:
+                        chunks = max(1, min(asked, self.blocks // workers))
+                        placed = {
+                            "schedule": "csp", "release": release, "chunks": chunks, "in_flight": self.in_flight,
+                            "loaders": self.loaders,
+                        }  # fmt: skip
+                        name = f"CSP {asked}" if release == "stage" else f"CSP {asked} by {release}"
+                        yield Row(name, m, workers, executor, recipe={"shared": shared}, placed=placed)
 
     def others(self, workers: int) -> Iterator[Row]:
         """What causal order is compared with. The last is the one that GPUs have not run yet."""
         m, executor = self.micro_batches[-1], self.executors[-1]
-        bulk, listed = {"sync": "bulk-per-worker"}, {"schedule": "gpipe"}
+        bulk, listed = {"sync": "bulk-per-worker"}, {"schedule": "gpipe", "loaders": self.loaders}
         yield Row("BSP (GPipe)", m, workers, executor, recipe=bulk, placed=listed)
-        yield Row(
-            "ASP (PipeDream)", m, workers, executor, recipe={"sync": "asp:stash"}, placed={"schedule": "pipedream"}
-        )
+        dream = {"schedule": "pipedream", "loaders": self.loaders}
+        yield Row("ASP (PipeDream)", m, workers, executor, recipe={"sync": "asp:stash"}, placed=dream)
         if self.budget:
             swapping = {**listed, "budget": self.budget}
             yield Row("VPipe-like swapping", m, workers, executor, recipe=bulk, placed=swapping)
         if not m % workers:
-            yield Row("DDP", m, workers, executor, placed={"replicas": workers})
+            yield Row("DDP", m, workers, executor, placed={"replicas": workers, "loaders": self.loaders})
 
     def on(self, workers: int) -> list[Row]:
         """All rows on so many devices, references first."""

@@ -195,7 +195,7 @@ def test_idle_time_is_counted_from_the_first_sampled_subnet_to_the_first_behind_
 
 
 def test_every_row_has_a_key_of_its_own_and_fits_its_devices() -> None:
-    ways = Ways((1, 4), ("eager", "graphs"), 6, 0, 11.0, "delayed:8", 53)
+    ways = Ways((1, 4), ("eager", "graphs"), ((2, "stage"), (6, "layer")), 0, 11.0, "delayed:8", 53)
     for workers in (1, 2, 4, 8, 16):
         rows = ways.on(workers)
         assert len({row.key for row in rows}) == len(rows)

@@ -83,3 +83,11 @@ def test_norms_are_sent_on_account_of_a_task() -> None:
     norms = signed(Message("N", 3, -1, -1, -1), Task("W", 3, 1, 4))
     assert maker(norms) == Task("W", 3, 1, 4)
     assert maker(signed(Message("N", 3, -1, -1, -1), None)) is None
+
+
+def test_what_was_begun_before_its_tensors_were_there_says_so() -> None:
+    ready = reasons()
+    ready.add(F, [("value", 3, 1, 2, 9)])
+    message = signed(Message("F", 3, 1, 2, 1, awaited=True), Task("F", 3, 1, 1))
+    ready.happened(("value", 3, 1, 2, 9), message)
+    assert ready.take_reason(F).awaited

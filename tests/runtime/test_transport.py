@@ -114,11 +114,13 @@ PLACED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", PLACED)
 @pytest.mark.parametrize("budget", [0.0, 1.0], ids=["all stays", "a budget"])
+@pytest.mark.parametrize("shared", ["strict", "delayed:3"])
 def test_workers_of_one_device_give_the_bits_of_the_plain_loop(
-    case: str, budget: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, budget: float, shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole way of `--device cuda`, where the device is the host."""
-    made = recipe(steps=8, micro_batches=4)
+    """The whole way of `--device cuda`, where the device is the host. Under `delayed:3` with replicas, a group's
+    versions lie in three slots of each of its workers, and its one state wanders."""
+    made = recipe(steps=8, micro_batches=4, shared=shared)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     gpus = 2 if "each" in case else 1
     stand_in(monkeypatch, gpus)

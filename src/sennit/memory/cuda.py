@@ -145,13 +145,13 @@ class CudaStore(Unlimited):
             before = self.acquire(group, version - 1)
             for name, leaf in slot.leaves.items():
                 leaf.detach().copy_(before[name].detach())
+        if group in self.wandering and group in self.state:  # another worker may have stepped it, in whichever slot
+            self._fetch_state(group)
         step = self.steps.get((group, number))
         if step is None:
             step = self.steps[group, number] = GroupStep(
                 self.due.optimizer, self.host.step_keys, slot.leaves, self._state(group), whole=True
             )
-        elif group in self.wandering:
-            self._fetch_state(group)
 
         def after() -> None:
             slot.flat[:8].view(torch.int64).fill_(version)
