@@ -157,9 +157,16 @@ def main() -> int:
 
     first = made(recipe, Row(LAYERS, ms[-1]))
     say("recorded")
-    chunks = tuple((int(n), release or "stage") for n, _, release in (c.partition(":") for c in given.chunks.split(",")))
+    asked = (way.partition(":") for way in given.chunks.split(","))
+    chunks = tuple((int(n), release or "stage") for n, _, release in asked)
     ways = Ways(
-        ms, executors, chunks, given.in_flight, given.budget, given.choice_only, len(block_order(first.built)),
+        ms,
+        executors,
+        chunks,
+        given.in_flight,
+        given.budget,
+        given.choice_only,
+        len(block_order(first.built)),
         given.loaders,
     )
     kept = Kept(first)
@@ -167,8 +174,8 @@ def main() -> int:
     profile = in_child(lambda: measure(first, torch.device(given.device), EACH_S))
     result["profile"] = asdict(profile)
     say(f"profile of {len(profile.kinds)} kinds")
-    asked = [int(n) for n in given.on.split(",")]
-    rows = {row.key: row for n in asked if n <= there for row in ways.on(n)}
+    devices = [int(n) for n in given.on.split(",")]
+    rows = {row.key: row for n in devices if n <= there for row in ways.on(n)}
     wanted = [row for row in rows.values() if not given.only or any(part in row.key for part in given.only.split(";"))]
     prices: dict[tuple[int, str], Prices] = {}
     for row in wanted:

@@ -83,7 +83,8 @@ class Ways:
                 yield Row(STAGES, m, executor=executor, placed={"loaders": self.loaders})
         if self.budget:
             m, executor = self.micro_batches[-1], self.executors[-1]
-            yield Row(f"{STAGES}, budget", m, executor=executor, placed={"budget": self.budget, "loaders": self.loaders})
+            placed = {"budget": self.budget, "loaders": self.loaders}
+            yield Row(f"{STAGES}, budget", m, executor=executor, placed=placed)
 
     def causal(self, workers: int) -> Iterator[Row]:
         """Causal order."""
