@@ -57,7 +57,10 @@ def refusing(memory: mmap.mmap, device: torch.device) -> str:
     """CUDA itself refuses: part of the memory is registered already."""
     runtime: Any = torch.cuda.cudart()
     assert not int(runtime.cudaHostRegister(address(memory), mmap.PAGESIZE, 0))
-    return pin(memory, device)
+    try:
+        return pin(memory, device)
+    finally:  # a copy across the end of what is registered is refused, too
+        assert not int(runtime.cudaHostUnregister(address(memory)))
 
 
 @on_gpu
