@@ -22,16 +22,16 @@ if ((gpus >= 1)); then
         nlp.c[01]) data=${ENDE:-} more=(--lengths 64 --warm 160) ;;
         *) data=${ENDE:-} more=(--lengths 64) ;;
     esac
-    # strict trains with M micro-batches, choices alone with C; the base has one
+    # M micro-batches; the base has one
     case $gpus in
         1) m=1,4 on=1 rows="plain, eager;layers, graphs;stages, graphs" M='' ;;
-        2 | 3) m=1,2 on=1,2 M=2 C=1 ;;
-        *) m=1,2,4 on=1,4 M=4 C=2 ;;
+        2 | 3) m=1,2 on=1,2 M=2 ;;
+        *) m=1,4 on=1,4 M=4 ;;
     esac
     if [[ -n $M ]]; then
         n=${on#1,}
-        rows="plain, eager, M = 1, 1;plain, eager, M = $M, 1;plain, delayed:8, eager, M = $C, 1;layers, graphs, M = $M, 1"
-        rows+=";layers, graphs, M = $C, 1;CSP 2, graphs, M = $M, $n;CSP 4, delayed:8, graphs, M = $C, $n"
+        rows="plain, eager, M = 1, 1;plain, eager, M = $M, 1;plain, delayed:8, eager, M = $M, 1;layers, graphs, M = $M, 1"
+        rows+=";stages, graphs, M = $M, 1;CSP 2, graphs, M = $M, $n;CSP 2, delayed:8, graphs, M = $M, $n"
     fi
     results=$out/result.json
     "$PY" -m benchmarks.speed --recipe "recipes/$recipe.toml" --batch "$batch" --micro-batches "$m" --on "$on" \

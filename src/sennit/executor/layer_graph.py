@@ -199,12 +199,17 @@ class LayerGraph:
                 else:
                     target.copy_(grad)
         places = {i: (k, place) for k, trained in self.members.items() for i, place in trained}
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
         for (name, _), grad in zip(keys, arrived, strict=True):
             i = self._keys[name]
             k, place = places[i]
             if grad is not None:
                 self._reached.add(i)
-                views(self.flats[k], [place])[0].copy_(grad)
+                targets += views(self.flats[k], [place])
+                sources.append(grad)
+        if targets:
+            torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage] - few kernels for all
 
     # -- memory
 
