@@ -18,7 +18,7 @@ from sennit.memory.eviction import Key, LatestNextUse, LeastRecent, never
 from sennit.memory.slots import SlotStore
 from sennit.memory.store import HostStore
 from sennit.recipe import CheckpointRule, Placement, Recipe
-from sennit.runtime import worker
+from sennit.runtime import coming
 from sennit.runtime.budget import largest_shares
 from sennit.runtime.forked import in_child
 from sennit.runtime.placing import plans_of
@@ -222,7 +222,7 @@ def test_a_subnet_that_is_seen_to_be_too_large_only_when_it_comes_in(
     in_flight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others may have gone on by then; what is said to be kept is."""
-    monkeypatch.setattr(worker, "KNOWN", 0)
+    monkeypatch.setattr(coming, "KNOWN", 0)
     made = recipe(**{**CHAIN, "steps": 12, "checkpoint": CheckpointRule(every=3)})
     plan = tmp_path / "cuts.json"
     plan.write_text(json.dumps({"format": "sennit.cuts/1", "cuts": [[3], [3], [3], [3], [3], [3], [3], [3], [1]]}))

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from sennit.errors import UserError
 from sennit.program.step import Program
-from sennit.runtime.ahead import DEPTH, Ahead
 from sennit.runtime.batches import Batches
 from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
+from sennit.runtime.coming import Coming
 from sennit.runtime.control import Line
 from sennit.runtime.pieces import pieces_of
 from sennit.runtime.reading import Exact, Newest
@@ -51,12 +51,6 @@ IDLE_S = 0.0005
 
 QUIET_S = 0.05
 """Longest nap while messages and bells tell of everything, seconds."""
-
-AHEAD = 2
-"""Subnets whose programs are recorded in idle time."""
-
-KNOWN = 32
-"""The same under a budget: what they will use is not given up (docs/memory.md)."""
 
 
 class Worker:
@@ -106,14 +100,10 @@ class Worker:
         )  # fmt: skip
         self.subnets: dict[int, Subnet] = {}
         self.early: dict[int, list[tuple[Message, list[Tensor | None]]]] = {}
-        sampler = self.built.sampler()
-        self.sampler = None if sampler.learning else sampler
-        self.programs = Ahead(self.built, self.sampler if share.placement.loaders else None, self.lines)
-        self.drawn: dict[int, dict[str, Any]] = {}
-        """Archs of subnets that have not come in, as far as they are known here."""
-        self.next_id = self.limit = self.known = self.untold = share.start
-        """The next subnet to come in; the first that must not yet; the first that `draw_ahead` has not met; the first
-        that `tell_ahead` has told nobody of."""
+        self.coming = Coming(
+            self.built, share.placement.loaders, self.lines, store.limited, share.start, self.tell_of
+        )  # fmt: skip
+        self.next_id = self.limit = share.start
         self.halt = math.inf
         """Subnets from here on must not run: one of them has a loss that is not finite."""
         self.said_cut = -1
@@ -158,7 +148,7 @@ class Worker:
                     continue
                 self.report_cut()
                 self.slots.look_ahead()
-                if self.prepare():
+                if self.coming.prepare(self.next_id, self.limit):
                     continue
                 if self.stepping.waits():  # norms come soon, without a bell; messages are heard meanwhile
                     self.channel.flush()
@@ -175,7 +165,7 @@ class Worker:
             subnet.left -= 1
             self.settle(subnet)
         self.batches.close()
-        self.programs.close()
+        self.coming.programs.close()
 
     def next_task(self) -> Task | None:
         for ready in self.ready.take():
@@ -200,7 +190,7 @@ class Worker:
         writing = [line for line in self.lines if line.out]
         unannounced = self.channel.expecting() or self.store.expecting()
         longest = IDLE_S if unannounced else QUIET_S
-        listening = [*self.lines, *self.programs.open_lines()]
+        listening = [*self.lines, *self.coming.programs.open_lines()]
         since = time.monotonic()
         heard, wrote, _ = select.select([*listening, self.bells.fileno_of(self.rank)], writing, [], longest)
         self.share.elsewhere.rested(since)
@@ -232,7 +222,7 @@ class Worker:
             if kind == "limit":
                 self.limit = rest[0]
             elif kind == "arch":
-                self.drawn[rest[0]] = rest[1]
+                self.coming.drawn[rest[0]] = rest[1]
             elif kind == "halt":
                 self.halt = self.limit = rest[0]
             elif kind == "pause":
@@ -315,64 +305,29 @@ class Worker:
     def admit(self) -> None:
         """Take in subnets up to the limit, as many as may be in flight from the lowest unfinished one on."""
         while self.next_id < min(self.limit, int(self.share.low.min()) + self.share.in_flight):
-            if self.sampler is None and self.next_id not in self.drawn:
+            if not self.coming.has(self.next_id):
                 self.ready.held_up("draw")
                 return
             self.next_id += 1
             self.take_in(self.next_id - 1)
             if self.store.limited:  # one for this one, one more; what they cost now is saved when they are let in
-                self.prepare()
-                self.prepare()
-            elif self.programs.wanted:  # a worker that is never idle has its programs recorded, too
-                self.draw_ahead()
-                self.draw_ahead()
+                self.coming.prepare(self.next_id, self.limit)
+                self.coming.prepare(self.next_id, self.limit)
+            elif self.coming.programs.wanted:  # a worker that is never idle has its programs recorded, too
+                self.coming.ask(self.next_id, self.limit)
+                self.coming.ask(self.next_id, self.limit)
         if self.next_id > self.share.start:
             self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
 
-    def prepare(self) -> bool:
-        """Use idle time to record the program of a subnet to come and to cut it, so that this is done when the subnet
-        is let in.
-
-        Returns:
-            Whether there was one.
-        """
-        drawn = self.draw_ahead()
-        return self.tell_ahead() or drawn
-
-    def draw_ahead(self) -> bool:
-        """Go on to a further subnet to come; if there is a process for it, have its program recorded."""
-        most = max(KNOWN if self.store.limited else AHEAD, DEPTH if self.programs.wanted else 0)
-        y = max(self.known, self.next_id)
-        if self.sampler is None or y >= min(self.limit, self.next_id + most):
-            return False
-        self.known = y + 1
-        self.programs.ask(y, self.next_id)
-        return True
-
-    def tell_ahead(self) -> bool:
-        """Tell plan and slots of the next of these subnets, in their order, once its program is there."""
-        y = max(self.untold, self.next_id)
-        if not self.programs.settled(y) or y >= self.known:
-            return False
-        program = self.program_of(y)
-        self.untold = y + 1
+    def tell_of(self, y: int, program: Program) -> None:
+        """Plan and slots learn of a subnet to come."""
         self.share.plans.tell(y, program.places)
         if self.store.limited:
             here = (s for s in program.steps if self.rank in self.share.plans.spread(y, s.block, self.m))
             self.slots.foretell(y, {group for step in here for group in self.built.groups.of_step(step)[0]})
-        return True
-
-    def program_of(self, y: int) -> Program:
-        drawn = self.drawn[y] if y in self.drawn else self.programs.hand_over(y)
-        if drawn is None:
-            assert self.sampler is not None
-            drawn = self.sampler.draw(y, [])
-        self.drawn[y] = drawn
-        return self.built.program(drawn)
 
     def take_in(self, y: int) -> None:
-        plans, placement, program = self.share.plans, self.share.placement, self.program_of(y)
-        del self.drawn[y]
+        plans, placement, program = self.share.plans, self.share.placement, self.coming.let_in(y)
         plans.forget(int(self.share.low.min()))
         plans.tell(y, program.places)
         parts = parts_of(
@@ -428,7 +383,9 @@ class Worker:
         self.store.flush()
         busy = self.clock.total()
         self.log.flush()
-        counters = (part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere, self.programs))
+        counters = (
+            part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere, self.coming.programs)
+        )
         self.recorder.count({name: value for part in counters for name, value in part.items()})
         self.recorder.flush()
         if self.tasks.retry.again:
