@@ -9,6 +9,7 @@ import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from benchmarks.runs import commit
 from benchmarks.speed import __doc__ as about
 from benchmarks.speed.beside import Seen, beside, predictable
 from benchmarks.speed.costs import Prices, prices_of, to_plain
+from benchmarks.speed.hops import hop_s
 from benchmarks.speed.kept import Kept
 from benchmarks.speed.once import made, run
 from benchmarks.speed.predict import load_of, most_common, shapes_of
@@ -196,10 +198,14 @@ def main() -> int:
         (m, executor), held = next(reversed(prices.items()))
         result["message_s"] = message_s(recipe, Row(LAYERS, m, executor=executor), held, kept)
         say("host times")
+        if cuda and there > 1:
+            result["hop_s"] = hop_s(int(median(kind.out_bytes for kind in profile.kinds if kind.parameter_bytes)))
+            say(f"a hop: {1e6 * result['hop_s']:.0f} us")
         known = {row["key"]: row for row in result["rows"]}
         more = [row for n in map(int, given.predict.split(",")) for row in ways.on(n) if row.engine == "pipeline"]
         shapes = {m: shapes_of(made(recipe, Row(LAYERS, m)), window.steps) for m in ms}
-        seen = Seen(recipe, window, given.device, prices, known, profile.links, result["message_s"], shapes)
+        between = max(result["message_s"], result.get("hop_s", 0.0))
+        seen = Seen(recipe, window, given.device, prices, known, profile.links, between, shapes)
         ran = [row for row in wanted if "ms" in known.get(row.key, {})]
         every = {r.key: r for r in (*ran, *predictable(recipe, more)) if seen.prices_for(r) is not None}
         for key, told in beside(seen, [*every.values()]).items():

@@ -29,7 +29,7 @@ class Seen:
         prices: by M and executor.
         rows: as measured, by key.
         links: bytes a second, as a profile names them.
-        message_s: of the host, for a message.
+        message_s: of the host, for a message, or between two devices, if there are, the longer.
         shapes: of batches, by M and subnet.
     """
 
@@ -52,6 +52,15 @@ class Seen:
         """What the host adds."""
         found = (self.rows.get(Row(name, row.micro_batches, executor=row.executor).key) for name in (LAYERS, STAGES))
         return host_cost(*((r["tasks"], r["idle_s"]) for r in found if r is not None and "tasks" in r))
+
+    def together(self, row: Row) -> float:
+        """What layers of a row take, by what they take as tasks of their own: in longer tasks a device waits less for
+        launches."""
+        if row.placed.get("release") == "layer":
+            return 1.0
+        ways = (Row(name, row.micro_batches, executor=row.executor).key for name in (LAYERS, STAGES))
+        alone, joined = (self.rows.get(key, {}).get("busy_s") for key in ways)
+        return joined / alone if alone and joined else 1.0
 
     def looked(self, row: Row) -> Mapping[str, float] | None:
         """Kernels of a row, or of the same layers on one device."""
@@ -86,7 +95,7 @@ def _one(row: Row) -> dict[str, Any]:
     path = 0.0
     if row.name != BASE:
         try:
-            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps)
+            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, seen.together(row))
         except UserError as error:
             return {"predicted_ms": str(error).splitlines()[0]}
         said = None if "budget" in row.placed else predicted(load, window, seen.host(row), seen.message_s)

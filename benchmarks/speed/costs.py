@@ -5,7 +5,8 @@
 
 A task with several steps (functions between layers go with the layer before) is shared out as the profile says. The
 last backward of a subnet in a layer steps it; what that one takes longer than the others is the step. With one
-micro-batch it cannot be told from the backward, and stays in it.
+micro-batch it cannot be told from the backward, and stays in it. Steps outside of tasks (on GPUs, where norms are told
+late) are shared out to layers by the bytes of their parameters.
 """
 
 from __future__ import annotations
@@ -80,8 +81,13 @@ def prices_of(
         shapes: of each subnet's batch.
     """
     tasks: dict[tuple[int, int], dict[str, list[Span]]] = {}
+    outside = 0.0
     for span in spans:
-        if span.kind in "FB" and span.seq_id in runs:
+        if span.seq_id not in runs:
+            continue
+        if span.kind == "U":
+            outside += _seconds(span)
+        elif span.kind in "FB":
             tasks.setdefault((span.seq_id, span.run), {"F": [], "B": []})[span.kind].append(span)
     laps: dict[str, dict[int, tuple[list[float], list[float]]]] = {}
     steps: dict[int, list[float]] = {}
@@ -98,11 +104,14 @@ def prices_of(
             mine[1].append(backward * (kind.backward / whole[1] if whole[1] else 1 / len(known)))
             if kind.parameter_bytes:
                 steps.setdefault(number, []).append(step * kind.parameter_bytes / weights)
+    numbers = [profile.steps.get(step.name) for held in runs.values() for run in held for step in run.steps]
+    weights = sum(profile.kinds[n].parameter_bytes for n in numbers if n is not None)
+    per_byte = outside / weights if weights else 0.0
     return Prices(
         profile,
         {shape: {n: (fmean(f), fmean(b)) for n, (f, b) in kinds.items()} for shape, kinds in laps.items()},
         {shape: _ratio(rows) for shape, rows in told.items()},
-        {number: fmean(held) for number, held in steps.items()},
+        {n: fmean(held) + per_byte * profile.kinds[n].parameter_bytes for n, held in steps.items()},
     )
 
 
@@ -154,9 +163,9 @@ def host_cost(*runs: tuple[float, float]) -> HostCost:
     return HostCost(task, max(0.0, rest - few * task))
 
 
-def idle_of(spans: Iterable[Span], sampled: range) -> tuple[float, float]:
-    """Of one worker: tasks of a subnet, and seconds per subnet between tasks, from the first of the sampled subnets to
-    the first behind them.
+def idle_of(spans: Iterable[Span], sampled: range) -> tuple[float, float, float]:
+    """Of one worker: tasks of a subnet, and seconds per subnet between tasks and in them, from the first of the sampled
+    subnets to the first behind them.
 
     Args:
         spans: those of the subnets before and behind among them.
@@ -164,8 +173,8 @@ def idle_of(spans: Iterable[Span], sampled: range) -> tuple[float, float]:
     held = sorted(spans, key=lambda span: span.start)
     begin, end = (min(span.start for span in held if span.seq_id == y) for y in (sampled.start, sampled.stop))
     inside = [span for span in held if begin <= span.start < end]
-    idle = end - begin - sum(map(_seconds, inside))
-    return sum(span.kind != "U" for span in inside) / len(sampled), max(0.0, idle) / len(sampled)
+    busy, n = sum(map(_seconds, inside)), len(sampled)
+    return sum(span.kind != "U" for span in inside) / n, max(0.0, end - begin - busy) / n, busy / n
 
 
 def to_plain(prices: Prices) -> dict[str, Any]:

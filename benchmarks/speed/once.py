@@ -115,5 +115,5 @@ def _train(recipe: Recipe, row: Row, window: Window, device: str, most_s: int) -
                 found[name] = sum(c.value for c in trace.counters if c.counter == name)
             if row.workers == 1:
                 spans = [span for span in trace.spans if span.seq_id in near]
-                found["tasks"], found["idle_s"] = idle_of(spans, window.sampled)
+                found["tasks"], found["idle_s"], found["busy_s"] = idle_of(spans, window.sampled)
     return found, spans if row.name == LAYERS else []

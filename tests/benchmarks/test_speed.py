@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from benchmarks.runs import HASHES
-from benchmarks.speed import kept, once
+from benchmarks.speed import hops, kept, once
+from benchmarks.speed.beside import Seen
 from benchmarks.speed.costs import HostCost, host_cost, idle_of, prices_of
 from benchmarks.speed.kernels import Look, LookingExecutor, summed
 from benchmarks.speed.limit import limit
@@ -23,6 +26,7 @@ from sennit.recipe import read_recipe
 from sennit.supernet.hashes import state_hash
 from sennit.supernet.keys import key_for
 from sennit.trace.span import Span
+from tests.runtime.gloo import through_gloo
 
 ROOT = Path(__file__).parents[2]
 
@@ -175,6 +179,34 @@ def test_with_one_micro_batch_a_step_stays_in_its_backward() -> None:
     assert prices.of("s", "a") == (1.0, 5.0) and prices.step(steps("a").steps) == 0.0
 
 
+def test_steps_outside_of_tasks_are_shared_out_by_bytes() -> None:
+    """`a` and `b` are of one kind, `add` has no parameters, `rare` as many as `a`: three layers of 8 bytes."""
+    runs = {5: [steps("a", "add"), steps("rare")], 6: [steps("b")]}
+    spans = [lap(k, y, 0, r, 0.0, 1.0) for y, r in ((5, 0), (5, 1), (6, 0)) for k in "FB"]
+    spans += [lap("U", 5, -1, -1, 9.0, 4.0), lap("U", 6, -1, -1, 9.0, 2.0), lap("U", 7, -1, -1, 9.0, 50.0)]
+    prices = prices_of(spans, runs, {5: "s", 6: "s"}, PROFILE)
+    assert prices.step(steps("a").steps) == prices.step(steps("rare").steps) == pytest.approx(6.0 / 3)
+    assert prices.step(steps("add").steps) == 0.0
+
+
+def test_layers_of_longer_tasks_take_what_one_row_took_beside_the_other() -> None:
+    layers, stages = (Row(name, 2, executor="graphs").key for name in ("layers", "stages"))
+    rows = {layers: {"busy_s": 0.1}, stages: {"busy_s": 0.07}}
+    seen = Seen(None, None, "cpu", {}, rows, {}, 0.0, {})  # type: ignore[arg-type]
+    assert seen.together(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2})) == pytest.approx(0.7)
+    assert seen.together(Row("CSP 6", 2, 2, "graphs", placed={"release": "layer"})) == 1.0
+    assert seen.together(Row("CSP 2", 4, 2, "graphs")) == 1.0  # nothing is known of this M
+
+
+def test_a_hop_is_a_part_of_a_way_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    through_gloo(monkeypatch, 2)
+    monkeypatch.setattr(hops, "device_of", lambda rank, gpus: torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    began = time.perf_counter()
+    hop = hops.hop_s(4096, warm=3, hops=10)
+    assert 0 < hop < (time.perf_counter() - began) / (2 * 10)
+
+
 def test_idle_time_is_shared_between_tasks_and_subnets() -> None:
     assert host_cost((100.0, 0.3), (4.0, 0.204)) == HostCost(pytest.approx(0.001), pytest.approx(0.2))
     assert host_cost((100.0, 0.3)) == HostCost(0.003, 0.0)
@@ -187,8 +219,8 @@ def test_idle_time_is_counted_from_the_first_sampled_subnet_to_the_first_behind_
         lap("F", 1, 0, 0, 0.0, 5.0), lap("F", 2, 0, 0, 6.0, 2.0), lap("B", 1, 0, 0, 9.0, 1.0),
         lap("U", 2, -1, -1, 10.0, 1.0), lap("F", 3, 0, 0, 12.0, 2.0), lap("F", 4, 0, 0, 16.0, 9.0),
     ]  # fmt: skip
-    tasks, idle = idle_of(spans, range(2, 4))
-    assert tasks == 1.5 and idle == pytest.approx((10.0 - 6.0) / 2)
+    tasks, idle, busy = idle_of(spans, range(2, 4))
+    assert tasks == 1.5 and idle == pytest.approx((10.0 - 6.0) / 2) and busy == pytest.approx(6.0 / 2)
 
 
 # -- rows
