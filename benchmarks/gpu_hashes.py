@@ -2,10 +2,13 @@
 
     python benchmarks/gpu_hashes.py --data en_de_help.tsv.gz --out results.json [--gpus 2] [--steps 100]
                                     [--recipe recipes/nlp.c0.toml --runs "pipeline 1" --join earlier.json]
+                                    [--draw-once]
 
 Trains the recipe with the pipeline on 1 .. N GPUs and with the plain loop on one, and writes hashes, ms per
 subnet and the fingerprint. Exits 1 if any hash differs. On CPU (`--device cpu`) it rehearses the same. Where all runs
 together take too long, each is a command of its own (`--runs`), which takes over what earlier ones wrote (`--join`).
+With `--draw-once` all runs begin with the same pages of initial weights, which need room on the host beside a run's
+store.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import commit, equal, prepare, run, timed_recipe
+from speed.kept import Kept
 
 from sennit.recipe import Placement
 from sennit.runtime.fingerprint import different, fingerprint
@@ -48,6 +52,7 @@ def main() -> int:
     parser.add_argument("--runs", default="", help='"pipeline 1;pipeline 2;plain 1", or some of them')
     parser.add_argument("--placement", type=json.loads, default={}, help="of the pipeline, as a JSON object")
     parser.add_argument("--join", type=Path)
+    parser.add_argument("--draw-once", action="store_true")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
@@ -58,6 +63,8 @@ def main() -> int:
     }  # fmt: skip
     runs = joined(given.join, facts)
     facts["prepare_s"] = prepare(recipe, Placement(device=given.device))
+    if given.draw_once:
+        Kept(recipe)
     chosen = given.runs.split(";") if given.runs else [f"pipeline {n + 1}" for n in range(given.gpus)] + ["plain 1"]
     good = True
     for engine, workers in map(str.split, chosen):

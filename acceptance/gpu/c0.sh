@@ -2,6 +2,7 @@
 # NASPipe's appendix A.5: `nlp.c0` at full width, 500 subnets, equal bits on 1 and 2 GPUs and for the plain loop. With
 # NVIDIA GPUs and 112 GiB of host memory, a command per run of about 7 minutes (and the data set `ende`, see `sennit data`;
 # or ENDE=FILE.tsv.gz). On any other machine it looks at the kept result of such runs.
+#   C0_ONCE=1                  all runs in one command, with weights drawn once: with 200 GiB of host memory, 10 minutes
 #   C0_RUNS="pipeline 1"       some of "pipeline 1;pipeline 2;plain 1", added to what C0_KEPT holds
 #   C0_KEPT=FILE               result of earlier runs, which the new ones are written into
 #   C0_PLACEMENT='{...}'       of the pipeline, as JSON: {"budget": 11} if left out
@@ -17,11 +18,16 @@ runs=${C0_RUNS:-pipeline 1;pipeline 2;plain 1}
 kept=benchmarks/results/nlp_c0_hashes_H200.json
 if on_gpus 1 "$kept"; then
     result=${C0_KEPT:-$out/result.json}
-    IFS=';' read -ra each <<< "$runs"
+    if [[ -n ${C0_ONCE:-} ]]; then
+        each=("$runs") once=(--draw-once)
+    else
+        IFS=';' read -ra each <<< "$runs"
+        once=()
+    fi
     for run in "${each[@]}"; do
         [[ -e $result ]] && join=(--join "$result") || join=()
         "$PY" benchmarks/gpu_hashes.py --recipe recipes/nlp.c0.toml --steps 500 --runs "$run" --placement "$placement" \
-            --out "$result" "${join[@]}" ${ENDE:+--data "$ENDE"} >&2 || true
+            --out "$result" "${once[@]}" "${join[@]}" ${ENDE:+--data "$ENDE"} >&2 || true
     done
 else
     result=$kept

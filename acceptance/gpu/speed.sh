@@ -31,7 +31,7 @@ if ((gpus >= 1)); then
     if [[ -n $M ]]; then
         n=${on#1,}
         rows="plain, eager, M = 1, 1;plain, eager, M = $M, 1;plain, delayed:8, eager, M = $M, 1;layers, graphs, M = $M, 1"
-        rows+=";stages, graphs, M = $M, 1;CSP 2, graphs, M = $M, $n;CSP 2, delayed:8, graphs, M = $M, $n"
+        rows+=";stages, graphs, M = $M, 1;CSP 2, graphs, M = $M, $n;CSP 2, delayed:8, graphs, M = $M, $n;CSP 4, graphs, M = $M, $n"
     fi
     results=$out/result.json
     "$PY" -m benchmarks.speed --recipe "recipes/$recipe.toml" --batch "$batch" --micro-batches "$m" --on "$on" \
