@@ -41,8 +41,8 @@ def gpu_worker(
     spins = nccl and share.placement.workers > 1
     if spins:
         os.environ["CUDA_MODULE_LOADING"] = "EAGER"
-        # Streams beyond this number share a queue, in which a kernel may stand behind a send that waits for a worker that
-        # waits for that kernel. Each edge between two workers is a stream.
+        # Streams beyond this number share a queue, in which a kernel may stand behind a send that waits for a worker
+        # that waits for that kernel. Each edge between two workers is a stream.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     device = device_of(rank, share.gpus)
     _take(device, rank, share)
