@@ -206,26 +206,33 @@ def test_a_hook_of_the_maker_finds_a_settled_gradient(use: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels-last"])
-def test_two_steps_add_up_as_if_each_were_apart(limit: int, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of uses are settled one by one, or their sum is: the same numbers, settled for the maker."""
+@pytest.mark.parametrize("known", [False, True])
+def test_two_steps_add_up_as_if_each_were_apart(
+    limit: int, last: bool, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of uses are settled one by one, or their sum is: the same numbers, settled for the maker. Each step uses the
+    value several times, over ways of different length, and the second step's way to the loss is the longer one."""
     monkeypatch.setattr(edge, "COPIED", limit)
-    torch.manual_seed(0)
     value = torch.randn(2, 3, 4, 4)
     if last:
         value = value.to(memory_format=torch.channels_last)
-    weights = [torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.randn(2, 3, 4, 4)]
 
     def gradient(uses: list[int]) -> Tensor:
         leaf, seen = value.clone().requires_grad_(), list[Tensor]()
         made = Pass.apply(leaf, seen.append)  # type: ignore[no-untyped-call]
-        entered = [enter(made, use) for use in uses]
-        total = sum((torch.tanh(h) * h * w).sum() for h, w in zip(entered, weights, strict=True))
-        total.backward()  # type: ignore[union-attr]
+        h = enter(made, uses[0], known)
+        one = (torch.tanh(h) * h + torch.sin(torch.exp(h * 0.3))) * h * weights[0]
+        h = enter(made, uses[1], known)
+        two = torch.sigmoid(torch.cos(h) * h).exp() * h + h * weights[1] + torch.tanh(torch.tanh(h))
+        ((one * 1.7).sum() + torch.tanh(torch.tanh(two) * 0.1).sum() * 3.1).backward()
         (grad,) = seen
         assert grad.is_contiguous() and not grad.data_ptr() % ALIGNMENT["cpu"]
         return grad
 
-    assert torch.equal(gradient([FIRST, SECOND]), gradient([APART] * 2))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        weights = [torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.randn(2, 3, 4, 4)]
+        assert torch.equal(gradient([FIRST, SECOND]), gradient([APART] * 2)), seed
 
 
 class Pass(torch.autograd.Function):

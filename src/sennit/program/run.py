@@ -37,7 +37,7 @@ def run_step(
         target: the module of a "module" step, its parameters in place; None for other kinds.
         parameter: tensor of a parameter or buffer that a "call" step names.
         context: random key and precision; None leaves generators alone.
-        torch_only: the step draws with torch alone, if that is known.
+        torch_only: the step runs code of torch and sennit alone (`draws_with_torch`), if that is known.
 
     Raises:
         SpaceError: the step has modified a tensor that came in.
@@ -45,10 +45,10 @@ def run_step(
     if step.kind == "shape":
         values[step.writes[0]] = tuple(values[step.reads[0]].shape)
         return
-    entered = [enter(v, use) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
+    if torch_only is None:
+        torch_only = not isinstance(target, nn.Module) or draws_with_torch(target)
+    entered = [enter(v, use, torch_only) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
     if context is not None:
-        if torch_only is None:
-            torch_only = not isinstance(target, nn.Module) or draws_with_torch(target)
         context.enter(step.key, torch_only=torch_only)
     args, kwargs = entered, _NOTHING
     if not step.direct:

@@ -16,6 +16,10 @@ same bits. The Edge also fixes what travelling would change: forward and gradien
       hook                             numbers are added one by one, so it does not matter how they lay. With many
                                        it costs time: each sum may have to be added to one that lies otherwise
 
+    value ─┬▶ view ──▶ step            the same where the second step runs code of torch and sennit alone, which hangs
+         ▲ └─────────▶ step            no hook on what it is given: autograd takes the uses of the last reader first,
+      hook                             so they are summed up before the first reader's sum is added
+
 A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
 on a CPU are sliced instead where each use would need a hook (`COPIED`). A hook that the value's maker has hung on it
 must find a gradient that is settled, so such a value is entered APART.
@@ -50,12 +54,13 @@ def settled(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def enter(tensor: Tensor, use: int = APART) -> Tensor:
+def enter(tensor: Tensor, use: int = APART, known: bool = False) -> Tensor:
     """`tensor` as a step may use it.
 
     Args:
         use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `SECOND` if one other is, too; these only if
             what made it made nothing else. Else `APART`.
+        known: the step hangs no hooks on what it is given.
     """
     # written out: it is done at every step
     good = (
@@ -71,6 +76,8 @@ def enter(tensor: Tensor, use: int = APART) -> Tensor:
     if use >= FIRST:
         if use == FIRST:
             _settle_at(tensor)
+        elif known:
+            return placed
         return tensor.view_as(tensor) if placed is tensor else placed
     if tensor.is_cpu and tensor.dim() and tensor.nbytes <= COPIED:
         return placed[:]
