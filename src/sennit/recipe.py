@@ -313,8 +313,8 @@ class Placement:
                 )
         if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
             raise RecipeError(
-                f"in_flight >= 0, loaders >= 0 and prefetch >= 1 must hold, got {self.in_flight}, {self.loaders}, "
-                f"{self.prefetch}"
+                f"--in-flight and --loaders must be at least 0 and --prefetch at least 1, got {self.in_flight}, "
+                f"{self.loaders} and {self.prefetch}"
             )
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import sennit as sn
 from sennit.errors import RecipeError
 from sennit.space.structure import Structure
-from sennit.supernet.samplers import Fair, Feed, FromFile, Learning, Result, Sampler, Uniform
+from sennit.supernet.samplers import Fair, Feed, FromFile, Learning, Result, Sampler, Uniform, refuse_unrepeatable
 
 
 class Net(sn.ModelSpace):
@@ -220,6 +220,7 @@ def test_other_samplers_need_no_results() -> None:
         (lambda space, seed: iter([arch_for(0)]), "ended after 1 archs; it must go on for all steps"),
         (lambda space, seed: iter([{"four": 9}]), r"subnet 0: arch\['four'\] = 9 is not an option"),
         (lambda space, seed: iter([{"for": 1}]), "subnet 0: arch has no choice 'for'"),
+        (lambda: iter([]), r"is called as f\(space, seed\), which it does not take"),
     ],
 )
 def test_strategies_that_cannot_go_on(factory: Any, said: str) -> None:
@@ -228,6 +229,34 @@ def test_strategies_that_cannot_go_on(factory: Any, said: str) -> None:
         for y in range(3):
             stream.draw()
             stream.report(Result(y, {}, 0.0))
+
+
+def test_a_sampler_that_does_not_repeat_itself_is_refused() -> None:
+    """Drawing from a global generator, or going on where the last call has ended. One that draws from its seed is let
+    be, as is one that ends: that is said where it ends."""
+    shared = iter(range(99))
+
+    def wild(space: Any, seed: int) -> Iterator[dict[str, Any]]:
+        while True:
+            yield {**arch_for(0), "keys": "a" if random.random() < 0.5 else "b"}
+
+    def on(space: Any, seed: int) -> Iterator[dict[str, Any]]:
+        return (arch_for(next(shared)) for _ in range(9))
+
+    def keyed(space: Any, seed: int) -> Iterator[dict[str, Any]]:
+        draw = random.Random(seed)
+        while True:
+            yield arch_for(draw.randrange(9))
+
+    def made(factory: Any) -> Any:
+        return lambda: Learning(STRUCTURE, None, 0, factory, "file.py:s")
+
+    for factory in (wild, on):
+        with pytest.raises(RecipeError, match=r"draws .* when it is called again.*random.Random\(seed\)"):
+            for _ in range(9):  # four draws may agree by chance
+                refuse_unrepeatable(made(factory), 8)
+    refuse_unrepeatable(made(keyed), 8)
+    refuse_unrepeatable(made(keyed), 1)
 
 
 def test_a_plain_iterator_is_a_strategy_too() -> None:

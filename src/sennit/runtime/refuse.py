@@ -20,6 +20,7 @@ from sennit.runtime.runfolder import refuse_existing
 from sennit.runtime.scheduling import settled
 from sennit.runtime.transport import gpu_count, transport_of
 from sennit.supernet.bits import same_bits
+from sennit.supernet.samplers import refuse_unrepeatable
 
 FULL = (
     "the device is full while layers are tried on it one by one ({why}). Other programs hold its memory, see "
@@ -91,6 +92,8 @@ def check(request: Request) -> None:
         knob = "set shared = 'strict'" if frozen else "give it layers with weights"
         raise UserError(f"nothing would be trained: {why}; {knob}")
     sampler = built.sampler()
+    if sampler.learning and not recipe.allow_nondeterministic:
+        refuse_unrepeatable(built.sampler, recipe.feedback_lag)
     if sampler.learning and request.placement.in_flight > recipe.feedback_lag:
         raise UserError(
             f"--in-flight {request.placement.in_flight} exceeds feedback_lag = {recipe.feedback_lag}: the draw for a "

@@ -7,6 +7,7 @@ part of the recipe (`feedback_lag = K`: exactly those of subnets <= y - K, in or
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -139,6 +140,10 @@ class Learning:
         self, structure: Structure, space: Any, seed: int, factory: Callable[[Any, int], Any], name: str
     ) -> None:
         self.structure, self.name = structure, name
+        try:
+            inspect.signature(factory).bind(space, seed)
+        except TypeError as error:
+            raise RecipeError(f"sampler {name} is called as f(space, seed), which it does not take: {error}") from error
         made = factory(space, seed)
         if not isinstance(made, Iterator):
             raise RecipeError(f"sampler {name} must return an iterator of archs, got {made!r}")
@@ -159,6 +164,28 @@ class Learning:
             return self.structure.given(arch)
         except ArchError as error:
             raise RecipeError(f"sampler {self.name}, subnet {seq_id}: {error}") from error
+
+
+TWICE = 4
+"""Archs that are drawn twice to see whether a sampler repeats itself."""
+
+
+def refuse_unrepeatable(make: Callable[[], Sampler], lag: int) -> None:
+    """Draw the first archs, which see no results, from two samplers.
+
+    Raises:
+        RecipeError: they differ.
+    """
+    one, two = make(), make()
+    for y in range(min(TWICE, lag)):
+        first, again = one.draw(y, []), two.draw(y, [])
+        if first != again:
+            raise RecipeError(
+                f"the sampler draws {first} for subnet {y}, and {again} when it is called again. A recipe's archs must "
+                "be the same each time: draw from random.Random(seed) or numpy.random.default_rng(seed), with the seed "
+                "that it is called with, and keep nothing from one call to the next; or set "
+                "allow_nondeterministic = true"
+            )
 
 
 class Feed:
