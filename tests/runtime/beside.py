@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -46,6 +48,41 @@ class WithFunction(WithObject):
     """Hands a function without a name of its own to a unit."""
 
     mark = staticmethod(lambda x: x)
+
+
+@dataclass
+class Mode:
+    """Equal to its copy."""
+
+    name: str
+
+
+MODE = Mode("strong")
+
+
+class ByMode(nn.Module):
+    """Knows its mode by what it is, not by what it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, mode: Mode) -> Tensor:
+        return self.line(x) * (2.0 if mode is MODE else 0.5)
+
+
+class WithEqual(WithObject):
+    """Hands an object to a unit that is equal to its copy."""
+
+    mark = MODE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between = nn.Sequential(*[sn.LayerChoice([nn.Linear(WIDTH, WIDTH), nn.Tanh()]) for _ in range(6)])
+        self.marked = ByMode()  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.between(x))
 
 
 class Turned(sn.ModelSpace):

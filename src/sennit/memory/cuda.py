@@ -105,7 +105,7 @@ class CudaStore(Unlimited):
     def _word(self, group: str) -> int:
         """One number for a buffer group's word; other workers' writes change it."""
         words = self.host.words[group][0]
-        return (int(words[VERSION]) << 24) + (int(words[MICRO]) << 8) + int(words[USE])
+        return _number(int(words[VERSION]), int(words[MICRO]), int(words[USE]))
 
     def remember(self, group: str) -> None:
         if group in self.wandering:  # the host's bytes are the newest, and another worker may be next to remember
@@ -123,7 +123,7 @@ class CudaStore(Unlimited):
             torch.cuda.current_stream(self.device).synchronize()
             slot.dirty = False
         self.host.move(group, word)
-        slot.version = self._word(group)
+        slot.version = _number(*word)  # whoever waited for this word may have written the next one already
 
     def constant(self, name: str) -> Tensor:
         known = self.constants.get(name)
@@ -226,3 +226,8 @@ class CudaStore(Unlimited):
 
     def _write_back(self, slot: Slot) -> None:
         slot.region.bytes(self.host.memory)[BOUNDARY:].copy_(slot.flat[BOUNDARY:], non_blocking=self.pinned)
+
+
+def _number(seq_id: int, micro_batch: int, use: int) -> int:
+    """A buffer group's word as one number."""
+    return (seq_id << 24) + (micro_batch << 8) + use

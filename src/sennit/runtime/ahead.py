@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sennit.program.step import Program
+from sennit.program.template import DeviceRef, DimExpr, ModeConst, OpExpr, ParamRef, Ref, map_tree
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.forked import fork_to
 
@@ -178,9 +179,43 @@ def pickled(recorded: tuple[dict[str, Any], str, Program]) -> bytes:
     held = io.BytesIO()
     _Pickler(held, protocol=5).dump(recorded)
     body = held.getvalue()
-    if pickle.loads(body) != recorded:
+    again = pickle.loads(body)
+    if again != recorded or not all(map(_alike, _constants(recorded), _constants(again))):
         raise ValueError("the program changes when it is pickled")
     return body
+
+
+def _constants(recorded: tuple[dict[str, Any], str, Program]) -> list[Any]:
+    """What the steps of a program and its result are given besides tensors."""
+    arch, _, program = recorded
+    held = [arch, program.inputs, program.output, *((s.args, s.kwargs, s.out) for s in program.steps)]
+    found: list[Any] = []
+
+    def note(leaf: Any) -> None:
+        found.append(leaf)
+
+    def keys(tree: Any) -> None:
+        if isinstance(tree, dict):
+            found.extend(tree)
+        if isinstance(tree, dict | tuple | list):
+            for item in tree.values() if isinstance(tree, dict) else tree:
+                keys(item)
+
+    map_tree(note, held)
+    keys(held)
+    return found
+
+
+_VALUES = frozenset({
+    type(None), bool, int, float, complex, str, bytes, torch.Size, Ref, ParamRef, DeviceRef, ModeConst, DimExpr, OpExpr,
+})  # fmt: skip
+"""Types of which nobody can tell two equal ones apart."""
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether a module that is handed the one or the other does the same. Equality alone is what the user's class says
+    it is; and a set that is equal may come in another order."""
+    return one is other or (type(one) is type(other) and type(one) in _VALUES)
 
 
 class _Pickler(pickle.Pickler):

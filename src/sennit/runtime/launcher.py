@@ -256,6 +256,8 @@ class Crew:
         """A subnet cannot be trained: finish those before it, and begin none after."""
         if self.halted is None or error.seq_id < self.halted.seq_id:
             self.halted = error
+            for process in self.processes:  # what they said of a cut was before they came to rest
+                process.cut = -1
             self.broadcast(("halt", error.seq_id))
 
     def lost(self, process: Process) -> None:

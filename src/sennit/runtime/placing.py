@@ -132,3 +132,12 @@ def wandering(built: Built, plans: Plans) -> frozenset[str]:
             for group in (*read, *moved):
                 users.setdefault(group, set()).add(worker)
     return frozenset(group for group, workers in users.items() if len(workers) > 1)
+
+
+def heir_of(group: str, built: Built, plans: Plans) -> int:
+    """Who steps a group for subnets that no worker has run: one that uses it, since on a device of its own the others
+    would not see it. Where blocks move, all of them see it."""
+    if not plans.static:
+        return 0
+    blocks = (step.block for step in built.covering[0].steps if group in built.groups.of_step(step)[0])
+    return min((plans.worker(0, 0, block) for block in blocks), default=0)

@@ -23,6 +23,7 @@ from sennit.memory.parcel import bundle
 from sennit.runtime.bulks import Bulks
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import GroupFold, Use
+from sennit.runtime.placing import heir_of
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.subnet import Subnet
 from sennit.runtime.told import Told
@@ -64,8 +65,8 @@ class Stepping:
         """Norms on their way to the host."""
         self.due: dict[tuple[str, int], None] = {}
         """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply."""
-        if not rank:  # those that waited when the last run ended
-            for group in self.host.delayed:
+        for group in self.host.delayed:  # those that waited when the last run ended
+            if rank == heir_of(group, share.built, share.plans):
                 for x in range(store.version(group) + 1, share.start):
                     self.due[group, x] = None
 

@@ -225,6 +225,7 @@ class Worker:
                 self.coming.drawn[rest[0]] = rest[1]
             elif kind == "halt":
                 self.halt = self.limit = rest[0]
+                self.said_cut = -1  # also if that is where the last cut was: more has been computed since
             elif kind == "pause":
                 self.limit = min(self.limit, self.next_id)
                 self.launcher.send(("paused", self.next_id))

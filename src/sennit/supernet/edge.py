@@ -11,14 +11,15 @@ same bits. The Edge also fixes what travelling would change: forward and gradien
     value ───────────▶ step            ALONE: nobody else uses the value, so its own node can do that
           ▲ hook
 
-    value ─┬▶ view ──▶ step            FIRST, SECOND: two steps use what a step has made. Sums of each step are
-         ▲ └▶ view ──▶ step            finished at its view; they are added to the value, and settled there, once:
-      hook                             numbers are added one by one, so it does not matter how they lay. With many
-                                       it costs time: each sum may have to be added to one that lies otherwise
+    value ─┬▶ view ──▶ step            FIRST, SECOND: two steps use what a step has made. The sum of the first is
+         ▲ └─────────▶ step            finished at its view. Autograd takes the uses of the last reader first, so they
+      hook                             are summed up before the first's sum is added. The whole is settled once, at the
+                                       value: numbers are added one by one, so it does not matter how they lay. (With
+                                       many readers it costs time: each sum may be added to one that lies otherwise.)
 
-    value ─┬▶ view ──▶ step            the same where the second step runs code of torch and sennit alone, which hangs
-         ▲ └─────────▶ step            no hook on what it is given: autograd takes the uses of the last reader first,
-      hook                             so they are summed up before the first reader's sum is added
+A step of the user's own may look at the gradient of what it is given, by a hook, and must find its own sum, settled. So
+where two steps use a value, only those of torch and sennit do without view and hook of their own.
+
 
 A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
 on a CPU are sliced instead where each use would need a hook (`COPIED`). A hook that the value's maker has hung on it
@@ -60,7 +61,7 @@ def enter(tensor: Tensor, use: int = APART, known: bool = False) -> Tensor:
     Args:
         use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `SECOND` if one other is, too; these only if
             what made it made nothing else. Else `APART`.
-        known: the step hangs no hooks on what it is given.
+        known: the step runs code of torch and sennit alone, which hangs no hooks on what it is given.
     """
     # written out: it is done at every step
     good = (
@@ -73,15 +74,13 @@ def enter(tensor: Tensor, use: int = APART, known: bool = False) -> Tensor:
         return placed
     if use and (tensor.is_leaf or tensor._backward_hooks is not None):  # a leaf would keep the hook
         use = APART
-    if use >= FIRST:
-        if use == FIRST:
-            _settle_at(tensor)
-        elif known:
-            return placed
-        return tensor.view_as(tensor) if placed is tensor else placed
+    if use == FIRST:
+        _settle_at(tensor)
+    if known and use >= FIRST:
+        return tensor.view_as(tensor) if placed is tensor and use == FIRST else placed
     if tensor.is_cpu and tensor.dim() and tensor.nbytes <= COPIED:
         return placed[:]
-    if placed is tensor and use == APART:
+    if placed is tensor and use != ALONE:
         placed = tensor.view_as(tensor)
     _settle_at(placed)
     return placed
