@@ -30,13 +30,13 @@ from sennit.plan.plan import Plans
 from sennit.program.cut import cut
 from sennit.recipe import CheckpointRule, EvaluateRule, Placement, Recipe, load_recipe
 from sennit.runtime.budget import largest_shares
+from sennit.runtime.coming import KNOWN
 from sennit.runtime.placing import plans_of
 from sennit.runtime.recorder import LET_IN
 from sennit.runtime.refuse import check
 from sennit.runtime.request import Request
 from sennit.runtime.subnet import parts_of
 from sennit.runtime.train import train
-from sennit.runtime.worker import KNOWN
 from sennit.space.initialise import build_on_meta, initialise
 from sennit.trace.events import Trace, read_call
 from sennit.trace.perfetto import MOST_SPANS
