@@ -38,14 +38,23 @@ class Hooked(nn.Module):
         return Turned.apply(x)  # type: ignore[no-any-return]
 
 
+class AtItsNode(nn.Module):
+    """The hook is at the node of the graph that made the input, where nobody can see it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.grad_fn is not None:
+            x.grad_fn.register_prehook(lambda grads: tuple(None if g is None else by_its_norm(g) for g in grads))
+        return Turned.apply(x)  # type: ignore[no-any-return]
+
+
 class Net(sn.ModelSpace):
     """(B, WIDTH) to (B, CLASSES)."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_node: bool = False) -> None:
         super().__init__()
         self.first = sn.LayerChoice([nn.Linear(WIDTH, WIDTH * SIDE * SIDE), nn.Linear(WIDTH, WIDTH * SIDE * SIDE)])
         self.conv = nn.Conv2d(WIDTH, WIDTH, 3, padding=1)
-        self.hooked = Hooked()
+        self.hooked = AtItsNode() if at_node else Hooked()
         self.other = nn.Conv2d(WIDTH, WIDTH, 1)
         self.head = nn.Linear(WIDTH, CLASSES)
 

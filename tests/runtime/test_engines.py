@@ -208,11 +208,12 @@ def test_subnets_with_nothing_to_train(tmp_path: Path) -> None:
     assert hashes(run(made, tmp_path / "two", workers=2)) == hashes(plain)
 
 
-def test_hooks_that_a_layer_hangs_on_its_input_find_it_settled_everywhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_node", [False, True])
+def test_hooks_that_a_layer_hangs_on_its_input_find_it_settled_everywhere(at_node: bool, tmp_path: Path) -> None:
     """Also where another step reads that value, and the maker is on the same worker."""
     made = recipe(
-        space="hooked.py:Net", data="chain.py:Data", loss_name="cross_entropy", batch_size=48, micro_batches=2, steps=3,
-        optimizer={"name": "sgd"}, clip="none",
+        space="hooked.py:Net", space_args={"at_node": at_node}, data="chain.py:Data", loss_name="cross_entropy",
+        batch_size=48, micro_batches=2, steps=3, optimizer={"name": "sgd"}, clip="none",
     )  # fmt: skip
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     for n, placed in enumerate(({}, {"release": "layer"}, {"workers": 4, "release": "layer"})):
