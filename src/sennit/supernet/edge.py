@@ -20,7 +20,6 @@ same bits. The Edge also fixes what travelling would change: forward and gradien
 A step of the user's own may look at the gradient of what it is given, by a hook, and must find its own sum, settled. So
 where two steps use a value, only those of torch and sennit do without view and hook of their own.
 
-
 A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
 on a CPU are sliced instead where each use would need a hook (`COPIED`). A hook that the value's maker has hung on it
 must find a gradient that is settled, so such a value is entered APART.
