@@ -161,16 +161,8 @@ def main() -> int:
     say("recorded")
     asked = (way.partition(":") for way in given.chunks.split(","))
     chunks = tuple((int(n), release or "stage") for n, _, release in asked)
-    ways = Ways(
-        ms,
-        executors,
-        chunks,
-        given.in_flight,
-        given.budget,
-        given.choice_only,
-        len(block_order(first.built)),
-        given.loaders,
-    )
+    blocks = len(block_order(first.built))
+    ways = Ways(ms, executors, chunks, given.in_flight, given.budget, given.choice_only, blocks, given.loaders)
     kept = Kept(first)
     say("weights drawn")
     profile = in_child(lambda: measure(first, torch.device(given.device), EACH_S))

@@ -53,7 +53,7 @@ class Seen:
         found = (self.rows.get(Row(name, row.micro_batches, executor=row.executor).key) for name in (LAYERS, STAGES))
         return host_cost(*((r["tasks"], r["idle_s"]) for r in found if r is not None and "tasks" in r))
 
-    def together(self, row: Row) -> float:
+    def in_longer_tasks(self, row: Row) -> float:
         """What layers of a row take, by what they take as tasks of their own: in longer tasks a device waits less for
         launches."""
         if row.placed.get("release") == "layer":
@@ -95,7 +95,7 @@ def _one(row: Row) -> dict[str, Any]:
     path = 0.0
     if row.name != BASE:
         try:
-            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, seen.together(row))
+            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, seen.in_longer_tasks(row))
         except UserError as error:
             return {"predicted_ms": str(error).splitlines()[0]}
         said = None if "budget" in row.placed else predicted(load, window, seen.host(row), seen.message_s)

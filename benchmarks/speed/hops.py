@@ -68,7 +68,7 @@ def _bounce(rank: int, line: Line, meeting: Path, numbers: int, warm: int, hops:
 def _next(channel: NcclChannel) -> Tensor:
     """The value, as soon as work that reads it may be launched."""
     while True:
-        found = next(iter(channel.receive()), None) or channel.early()
+        found = next(iter(channel.receive()), None) or channel.awaited()
         if found is not None:
             (value,) = found[1]
             assert value is not None

@@ -193,9 +193,9 @@ def test_layers_of_longer_tasks_take_what_one_row_took_beside_the_other() -> Non
     layers, stages = (Row(name, 2, executor="graphs").key for name in ("layers", "stages"))
     rows = {layers: {"busy_s": 0.1}, stages: {"busy_s": 0.07}}
     seen = Seen(None, None, "cpu", {}, rows, {}, 0.0, {})  # type: ignore[arg-type]
-    assert seen.together(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2})) == pytest.approx(0.7)
-    assert seen.together(Row("CSP 6", 2, 2, "graphs", placed={"release": "layer"})) == 1.0
-    assert seen.together(Row("CSP 2", 4, 2, "graphs")) == 1.0  # nothing is known of this M
+    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2})) == pytest.approx(0.7)
+    assert seen.in_longer_tasks(Row("CSP 6", 2, 2, "graphs", placed={"release": "layer"})) == 1.0
+    assert seen.in_longer_tasks(Row("CSP 2", 4, 2, "graphs")) == 1.0  # nothing is known of this M
 
 
 def test_a_hop_is_a_part_of_a_way_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,8 +95,8 @@ class Late:
         self.flush()
         return self.inner.receive()
 
-    def early(self) -> tuple[Message, list[Tensor | None]] | None:
-        return self.inner.early()
+    def awaited(self) -> tuple[Message, list[Tensor | None]] | None:
+        return self.inner.awaited()
 
     def flush(self) -> bool:
         for worker, queue in self.queues.items():

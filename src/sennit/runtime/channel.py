@@ -67,7 +67,7 @@ class Channel(Protocol):
 
     def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]: ...
 
-    def early(self) -> tuple[Message, list[Tensor | None]] | None: ...
+    def awaited(self) -> tuple[Message, list[Tensor | None]] | None: ...
 
     def flush(self) -> bool: ...
 
@@ -208,7 +208,7 @@ class SharedMemoryChannel:
         while self.waiting and self._try(*_fields(self.waiting[0])):
             self.waiting.popleft()
 
-    def early(self) -> None:
+    def awaited(self) -> None:
         """Tensors are there when they are handed out."""
 
     def flush(self) -> bool:

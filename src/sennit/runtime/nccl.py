@@ -8,10 +8,10 @@ NCCL has no tags: the order of sends and receives on a communicator must agree. 
 communicator of its own, and a receive is posted only when its header has come, so the sender's order at run
 time is the order of both, and no receive spins on the GPU for a send that nobody has launched.
 
-A worker with nothing else to do takes what is still on its way (`early`), and launches what reads it. The host is ahead
-of the device then, which would else be idle from the moment the data are there until the host has noticed and launched.
-Nothing can wait for ever: receives run on a stream of their own, which waits for nothing that is computed here, so all
-that a device waits for was launched before, by somebody.
+A worker with nothing else to do takes what is still on its way (`awaited`), and launches what reads it. The host is
+ahead of the device then, which would else be idle from the moment the data are there until the host has noticed and
+launched. Nothing can wait for ever: receives run on a stream of their own, which waits for nothing that is computed
+here, so all that a device waits for was launched before, by somebody.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class NcclChannel:
         while self.sent and self.sent[0][0].is_completed():
             self.sent.popleft()
 
-    def early(self) -> tuple[Message, list[Tensor | None]] | None:
+    def awaited(self) -> tuple[Message, list[Tensor | None]] | None:
         """What has been on its way for longest. Work that is launched from now on waits for it on the device."""
         if not self.arriving:
             return None

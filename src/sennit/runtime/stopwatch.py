@@ -41,9 +41,8 @@ class Stopwatch:
         self.spare: list[Any] = []
         """Events that have been looked at, to be recorded again."""
         if device.type == "cuda":
-            self.stream = torch.cuda.current_stream(
-                device
-            )  # asked for at each event, it would take as long as a launch
+            # to ask for it at each event takes as long as a launch
+            self.stream = torch.cuda.current_stream(device)
             self.anchor, self.anchored = self._now()
 
     @contextmanager

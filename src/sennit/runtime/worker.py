@@ -144,7 +144,7 @@ class Worker:
                     self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
             task = self.next_task()
             if task is None:
-                if self.hear_early():
+                if self.hear_awaited():
                     continue
                 self.report_cut()
                 self.slots.look_ahead()
@@ -236,9 +236,9 @@ class Worker:
         for message, tensors in self.channel.receive():
             self.arrived(message, tensors)
 
-    def hear_early(self) -> bool:
+    def hear_awaited(self) -> bool:
         """With nothing to do, take in a message whose tensors are still on their way. Returns whether there was one."""
-        if (found := self.channel.early()) is None:
+        if (found := self.channel.awaited()) is None:
             return False
         self.arrived(*found)
         return True
