@@ -348,6 +348,25 @@ def test_bad_data_in_mid_training_keeps_what_was_trained(tmp_path: Path) -> None
         done.refused(2, "data: sample ", "hostile.py:", "LookupError", "the last checkpoint is", "--resume")
 
 
+def test_a_subnet_that_is_refused_in_mid_training(tmp_path: Path) -> None:
+    """By every engine in the same words; what was trained before it is kept, and goes on."""
+    write_recipe(tmp_path, space="hostile.py:TalliesSome", seed=11)
+    placed = {"plain": ("--engine", "plain"), "one": (), "two": ("--workers", "2", "--loaders", "1")}
+    placed |= {"offload": ("--engine", "plain", "--offload"), "replicas": ("--workers", "2", "--replicas", "2")}
+    said: set[str] = set()
+    for out, options in placed.items():
+        done = sennit(tmp_path, "train", "r.toml", "--out", out, *options)
+        done.refused(2, "hostile.py:", "step 'tally' writes 'tally.count' in forward for some combinations", "right:  ")
+        error = done.err[done.err.index("error: ") :].replace(f"{out}/checkpoints", "out/checkpoints")
+        said.add(error)
+        named = error.partition("the state before it is kept in out/checkpoints/")[2][:8]
+        assert f"stopped at subnet {int(named)}; " in error
+        more = sennit(tmp_path, "train", "r.toml", "--out", out, "--resume", "--steps", str(int(named)), "--json")
+        said.add(json.loads(more.out)["weights_sha256"])
+        assert is_free(tmp_path / out)
+    assert len(said) == 2, said
+
+
 def test_code_that_changes_between_train_and_resume(tmp_path: Path) -> None:
     write_recipe(tmp_path, steps=10, checkpoint={"every": 5})
     code = (tmp_path / "hostile.py").read_text()

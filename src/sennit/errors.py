@@ -59,5 +59,9 @@ class BudgetError(HaltError):
     """The budget of a worker does not hold what a subnet needs there."""
 
 
+class SubnetError(HaltError):
+    """A subnet whose program is refused. Bad input, in the end: a run that meets it says so with exit code 2."""
+
+
 class Interrupted(RunError):
     """Ctrl-C or SIGTERM: the run left a checkpoint and stopped. Exit code 130."""

@@ -292,3 +292,32 @@ class BreaksLater(Points):
         from sennit.data.order import batch_indices
 
         return batch_indices(0, 12, 8, len(self))[3]
+
+
+class _Tallies(nn.Module):
+    """Counts the rows of some networks only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.count)
+
+    def forward(self, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        if a.shape[1] < b.shape[1]:
+            self.count += 1
+        return x + 0.01 * self.count
+
+
+class TalliesSome(Net):
+    """No covering arch takes other options at its last two choices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (sn.LayerChoice([nn.Linear(8, 2), nn.Linear(8, 3)]) for _ in range(2))
+        self.tally = _Tallies()
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.a(x), self.b(x)
+        return super().forward(self.tally(x, a, b)) + a.mean(1, keepdim=True) + b.mean(1, keepdim=True)

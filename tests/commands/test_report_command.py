@@ -205,3 +205,20 @@ def test_doctor(call: Callable) -> None:
     by_name = {check["name"]: check for check in done.json["checks"]}
     assert "equal hashes" in by_name["self-test"]["found"]
     assert {"python", "torch", "processors", "memory", "GPUs"} <= set(by_name)
+
+
+@pytest.mark.parametrize(
+    ("levers", "row"),
+    [({"--split": 0.3, "--chunks 2": 0.499, "--release layer": 0.6}, "--split: 0.30"), ({"--split": 0.5}, None)],
+)
+def test_changes_that_gain_nothing_are_not_shown(
+    call: Callable, run: Path, levers: dict[str, float], row: str | None
+) -> None:
+    """All were, with bubbles as large as without."""
+    result = json.loads((run / "result.json").read_text())
+    found = {"subnets": 40, "bubble": 0.5, "bubble_at_bound": 0.25, "binds": "dependencies", "levers": levers}
+    (run / "result.json").write_text(json.dumps({**result, "prospect": found}))
+    shown = call("report", run).out
+    rows = {label: text for fact in data_of(run / "report.html")["facts"] for label, text in fact["rows"]}
+    assert rows.get("one change") == row and "bubble 0.50; no order goes below 0.25" in rows["simulated"]
+    assert ("one change" in shown) is (row is not None) and "--chunks 2" not in shown

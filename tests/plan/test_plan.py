@@ -73,3 +73,9 @@ def test_files_that_do_not_fit(content: str, message: str, tmp_path: Path) -> No
     path.write_text(content)
     with pytest.raises(UserError, match=message):
         load_cuts(path, BLOCKS, 2)
+
+
+def test_a_block_that_no_covering_arch_has() -> None:
+    """The message spoke of another space."""
+    with pytest.raises(UserError, match=r"no plan places ':add#2', .* for some combination .* put it into a candidate"):
+        CutsPlan(["a", "b", ":add#1"], [[1]], workers=2).worker(0, 0, ":add#2")

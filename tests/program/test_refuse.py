@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Callable
@@ -291,3 +292,98 @@ def test_changing_what_came_in_when_it_runs(width: int) -> None:
     for wanted in (False, True):
         with pytest.raises((SpaceError, RuntimeError), match=r"modifies a tensor that came in|in-?place"):
             net(x.clone().requires_grad_(wanted), arch=arch)
+
+
+class Given(nn.Module):
+    """Does what it is told with what it is given."""
+
+    def __init__(self, does: Callable[[Any], Any] = lambda given: None) -> None:
+        super().__init__()
+        self.__dict__["does"] = does
+
+    def forward(self, x: Tensor, given: Any) -> Tensor:
+        self.__dict__["does"](given)
+        return x * 2
+
+
+class Knob:
+    """Told apart from others by its address alone."""
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["", "in a list"])
+@pytest.mark.parametrize("what", ["lambda", "closure", "object"])
+def test_what_forward_makes_anew(what: str, nested: bool) -> None:
+    """Was said to be a matter of batch shapes."""
+
+    def body(net: Any, x: Tensor) -> Tensor:
+        def doubled(t: Tensor) -> Tensor:
+            return t * x.shape[-1]
+
+        given = {"lambda": lambda t: t * 2, "closure": doubled, "object": Knob()}[what]
+        return net.given(net.choice(x), {"by": [given]} if nested else given)  # here
+
+    message = refused(body, given=Given())
+    named = {"lambda": "<lambda>", "closure": "doubled", "object": "'Knob'"}[what]
+    assert named in message and "which forward makes anew whenever it runs" in message
+    assert "batches of different shape" not in message and "self.training" not in message
+
+
+def test_a_function_that_stays_is_fine() -> None:
+    scale = Knob()
+    Base(lambda net, x: net.given(net.choice(x), [F.relu, scale]), given=Given()).program(
+        {"choice": 0}, torch.zeros(4, 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "does"),
+    [
+        ([], lambda box: box.append(1)),
+        ([1], lambda box: box.clear()),
+        ([1, 2], lambda box: box.reverse()),
+        ({}, lambda box: box.update(a=1)),
+        ({"a": 1.5}, lambda box: box.update(a=2.5)),
+        (set(), lambda box: box.add(1)),
+        ([[]], lambda box: box[0].append(torch.zeros(1))),
+        (({"a": []},), lambda box: box[0]["a"].append(1)),
+    ],
+)
+def test_a_list_that_layers_write_into(given: Any, does: Callable[[Any], Any]) -> None:
+    """Was said to be a matter of `self.training`."""
+
+    def body(net: Any, x: Tensor) -> Tensor:
+        return net.given(net.choice(x), copy.deepcopy(given))  # here
+
+    message = refused(body, given=Given(does))
+    kind = re.search(r"step 'given' changes a (list|dict|set) that it is given", message)
+    assert kind is not None and "right:  x, note = self.layer(x)" in message
+    assert "self.training" not in message
+
+
+def test_a_list_that_layers_read_is_fine() -> None:
+    def body(net: Any, x: Tensor) -> Tensor:
+        notes = [1, 2]
+        y = net.given(net.choice(x), notes)
+        notes.append(3)
+        return net.given(y, notes)
+
+    steps = Base(body, given=Given(lambda box: box[0])).program({"choice": 0}, torch.zeros(4, 3)).steps
+    assert [step.args[1] for step in steps if step.target == "given"] == [[1, 2], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("how", ["data", "detach", "out", "foreach", "rebound"])
+def test_inlined_code_that_writes_a_buffer(how: str) -> None:
+    def body(net: Any, x: Tensor) -> Tensor:
+        if how == "data":
+            net.mean.data.add_(1)
+        elif how == "detach":
+            net.mean.detach().add_(1)
+        elif how == "out":
+            torch.add(net.mean, 1, out=net.mean)
+        elif how == "foreach":
+            torch._foreach_add_([net.mean], 1)
+        else:
+            net.mean.data = net.mean + 1
+        return net.choice(x)
+
+    refused(body)

@@ -9,7 +9,7 @@ from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.placing import plans_of
-from sennit.runtime.prospect import Prospect, prospect
+from sennit.runtime.prospect import Prospect, gaining, prospect
 from sennit.runtime.scheduling import settled
 from sennit.simulate.load import Cost
 from sennit.trace.span import Span
@@ -111,3 +111,4 @@ def test_words() -> None:
         "  bubble with one change: --split 0.30",
     ]
     assert len(replace(found, levers={}).lines()) == 1
+    assert gaining(found.levers, found.bubble) == {"--split": 0.3}

@@ -213,6 +213,7 @@ def _calls(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """For people; an empty text leaves a row out."""
+    from sennit.runtime.prospect import gaining
     from sennit.runtime.transport import shared_gpus
 
     rows = [
@@ -223,13 +224,14 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     rows += _calls(facts)
     if (found := facts["prospect"]) is not None:
+        better = gaining(found["levers"], found["bubble"])
         rows += [
             (
                 "simulated",
                 f"{found['subnets']} subnets with what tasks took: bubble {found['bubble']:.2f}; no order goes below "
                 f"{found['bubble_at_bound']:.2f} there ({found['binds']})",
             ),
-            ("one change", ", ".join(f"{change}: {bubble:.2f}" for change, bubble in found["levers"].items())),
+            ("one change", ", ".join(f"{change}: {bubble:.2f}" for change, bubble in better.items())),
         ]
     if facts["averaged"]:
         n = facts["averaged"]

@@ -23,6 +23,7 @@ from sennit.explore.frozen import FrozenNetwork, freeze
 from sennit.explore.heldout import held_out, recalibration
 from sennit.explore.metrics import MODES, Mode, accuracy_of, count_flops, count_parameters, one_sample
 from sennit.explore.state import quiet
+from sennit.program.recordings import spec_of
 from sennit.program.template import map_tree
 from sennit.runtime.full import refused_if_swallowed
 from sennit.space.choice import Arch
@@ -108,7 +109,7 @@ class Evaluator:
     def canonical(self, model: ModelSpace, arch: Arch) -> dict[str, Any]:
         """The arch without choices that have no say in the network."""
         args, kwargs = as_call(self.batches[0][0])
-        return model.program(arch, *args, **kwargs).arch
+        return model.recordings.program(arch, spec_of((args, kwargs)), trains=False).arch
 
     def freeze(self, model: ModelSpace, arch: Arch, *, copy_parameters: bool = False) -> FrozenNetwork:
         """The network of `arch` in eval mode, with the statistics of the supernet."""

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sennit.program.recordings import spec_of
 from sennit.program.run import bind_inputs, output_of, store
 from sennit.program.step import Program, Step
 from sennit.program.template import ParamRef, leaves
@@ -94,7 +95,7 @@ def freeze(
         SpaceError: an arch that cannot be recorded.
     """
     args, kwargs = as_call(example_x)
-    program = space.program(arch, *args, **kwargs)
+    program = space.recordings.program(arch, spec_of((args, kwargs)), trains=False)
     network = FrozenNetwork(program, precision, _parameter_names(space))
     modules = dict(space.named_modules())
     tensors = unique_tensors(space)

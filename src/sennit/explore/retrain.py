@@ -15,6 +15,7 @@ from torch import nn
 from sennit.data.order import KeyedBatches
 from sennit.errors import NanLossError, UserError
 from sennit.explore.heldout import moved
+from sennit.program.groups import Groups
 from sennit.space.choice import Arch
 from sennit.supernet.build import Built
 from sennit.supernet.lr import LrSchedule
@@ -109,7 +110,7 @@ def alone(
 
     Its sampler is no name that a file could hold, so it can be run in this process only.
     """
-    arch = recipe.built.arch_of(dict(arch))
+    arch = recipe.built.looked_at(dict(arch)).arch
     if steps is not None and epochs is not None:
         raise UserError(f"give either steps or epochs, got steps = {steps} and epochs = {epochs}")
     if epochs is not None:
@@ -151,6 +152,12 @@ class _BuiltAlone(Built):
 
     def sampler(self) -> _Only:
         return _Only(self.arch)
+
+    @cached_property
+    def groups(self) -> Groups:
+        with self.recordings.covering():  # alone it may write what it does in no other network
+            self.program(self.arch)
+        return super().groups
 
     @cached_property
     def batches(self) -> KeyedBatches:

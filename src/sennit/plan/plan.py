@@ -138,7 +138,10 @@ class CutsPlan:
     def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
         position = self.position.get(block)
         if position is None:
-            raise UserError(f"the plan has no block {block!r}; it was made for another space")
+            raise UserError(
+                f"no plan places {block!r}, which runs in none of the archs that cover the space: code around choices "
+                "runs it for some combination of them only. Run it for all, or put it into a candidate (a module)"
+            )
         return bisect_right(self.cuts_of(seq_id), position)
 
     def cuts_of(self, seq_id: int) -> list[int]:

@@ -8,7 +8,7 @@ forward, not in backward. Buffers that are never written belong to no group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,19 +97,26 @@ class Groups:
         return frozenset(read), frozenset(moved)
 
 
-def refuse_reads_elsewhere(programs: Iterable[Program]) -> None:
+def refuse_reads_elsewhere(programs: Iterable[Program], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Forwards write buffers in the order of subnets and micro-batches; what only reads one has no place in it.
+
+    Args:
+        known: of each buffer that is written, a step that does; those of `programs` if None.
+
+    Returns:
+        The same.
 
     Raises:
         SpaceError: a step reads a buffer that another step writes, and does not write it itself.
     """
     steps = [step for program in programs for step in program.steps]
-    writers = {name: step for step in reversed(steps) for name in step.written}
+    writers = known if known is not None else {n: step.name for step in reversed(steps) for n in step.written}
     for step in steps:
         for name in step.buffers:
             if name in writers and name not in step.written:
                 raise SpaceError(
                     READ_ELSEWHERE.format(
-                        where=step.where or step.name, call=step.call, buffer=name, writer=writers[name].name
+                        where=step.where or step.name, call=step.call, buffer=name, writer=writers[name]
                     )
                 )
+    return dict(writers)

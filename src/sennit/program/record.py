@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
 from sennit.program.calls import FACTORIES, FACTS, IN_PLACE, SIZES, STATISTICS_CALLS, name_of, place
 from sennit.program.failed_step import failed_step
 from sennit.program.prune import refs_of, without_dead_steps
-from sennit.program.refusals import FOREIGN, MODIFIED, NO_DATA, REBOUND, STATISTICS
+from sennit.program.refusals import FOREIGN, GIVEN_LIST, MODIFIED, NO_DATA, REBOUND, STATISTICS
 from sennit.program.spec import Spec, call_key, made, run_with_data, specs_of
 from sennit.program.step import Program, Step
-from sennit.program.template import DEVICE, DimExpr, ParamRef, Ref, Size, leaves, map_tree
+from sennit.program.template import DEVICE, DimExpr, ParamRef, Ref, Size, boxes, contents, leaves, map_tree
+from sennit.program.writes import Held, Writes
 from sennit.space.choice import Choice, Option
 from sennit.space.layer_choice import LayerChoice
 
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 class Recording(TorchFunctionMode):
     """One run of the root's forward."""
 
-    def __init__(self, recorder: Recorder, arch: dict[str, Any]) -> None:
+    def __init__(self, recorder: Recorder, arch: dict[str, Any], notes: bool = True) -> None:
         super().__init__()
         self.r = recorder
         self.arch = arch
+        self.notes = notes
+        """Whether a write that is seen for the first time is taken in as one that the unit makes."""
         self.steps: list[Step] = []
         self.value_of: dict[int, int] = {}
         self.spec_of: dict[int, Spec] = {}
@@ -170,23 +172,56 @@ class Recording(TorchFunctionMode):
         template = self.template((args, kwargs), path, where)
         inputs = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
         key = call_key(module, args, kwargs)
-        specs = self.r.memo.get(key) if key is not None else None
-        if specs is None:
-            versions = {name: (b, b._version) for name, b in module.named_buffers()}
-            result = self.run_opaque(
-                lambda: original(module, *args, **kwargs), path, inputs, where, module, args, kwargs
-            )
-            self.note_written(path, module, versions)
+        known = self.r.memo.get(key) if key is not None else None
+        if known is None:
+            result, moved = self.first_time(original, module, path, args, kwargs, inputs, where)
+            specs = specs_of(result, inputs) if key is not None else None
             if key is not None:
-                self.r.memo[key] = specs = specs_of(result, inputs)
+                self.r.memo[key] = specs, moved
         else:
+            specs, moved = known
             result = made(specs, inputs)
-        if called is not None and isinstance(specs, Spec):
+        unforeseen = self.note_written(path, moved)
+        if called is not None and isinstance(specs, Spec) and not unforeseen:
             self.r.answers[called] = specs
         params, buffers = self.unit_tensors(module)
         return self.add(
-            self.numbered(path), "module", path, template, result, where, params, buffers, self.r.written.get(path, ())
-        )
+            self.numbered(path), "module", path, template, result, where, params, buffers,
+            self.r.written.get(path, ()), unforeseen,
+        )  # fmt: skip
+
+    def first_time(
+        self, original: Callable[..., Any], module: nn.Module, path: str, args: Any, kwargs: Any, inputs: list[Tensor],
+        where: str,
+    ) -> tuple[Any, tuple[str, ...]]:  # fmt: skip
+        """Run a unit on such arguments. Returns its result, and the names of the buffers that its forward wrote.
+
+        Raises:
+            SpaceError: it has written what it may not, or replaced a tensor.
+        """
+        held, writes = Held(module, self.r.names), Writes(self.r.homes)
+        told: list[Tensor] | None = None
+
+        def call() -> Any:
+            with writes:
+                return original(module, *args, **kwargs)
+
+        def with_data() -> Any:
+            nonlocal told
+            result, told = run_with_data(module, args, kwargs)
+            return result
+
+        given = [(box, contents(box)) for box in boxes((args, kwargs))]
+        try:
+            result = self.run_opaque(call, path, inputs, where, with_data)
+        finally:
+            replaced = held.put_back()
+        for box, before in given:
+            now = contents(box)
+            if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
+                raise SpaceError(GIVEN_LIST.format(where=where, name=path, kind=type(box).__name__))
+        seen = [*writes.found, *(self.r.names[id(tensor)] for tensor in told or ())]
+        return result, held.moved(path, where, replaced, seen, all_buffers=told is not None)
 
     def as_before(self, module: nn.Module, args: Any) -> Any:
         """Key of a call of a unit on values of the program alone; None for other calls."""
@@ -218,19 +253,14 @@ class Recording(TorchFunctionMode):
         self.last = f"step {name!r}"
         return result
 
-    def note_written(self, path: str, module: nn.Module, before: dict[str, tuple[Tensor, int]]) -> None:
-        """Which buffers the forward wrote. A buffer that was replaced instead of written in place is refused."""
-        written = dict.fromkeys(self.r.written.get(path, ()))
-        for prefix, owner in module.named_modules():
-            own = [(f"{prefix}.{name}" if prefix else name, b) for name, b in owner.named_buffers(recurse=False)]
-            for name, buffer in own:
-                if name in before and before[name][0] is not buffer:
-                    raise SpaceError(REBOUND.format(path=f"step {path!r}", name=name))
-            # without data some kernels (batch_norm) skip the write, so one written buffer speaks for its owner's others
-            statistics = isinstance(owner, _NormBase) and owner.track_running_stats
-            if statistics or any(b._version != before.get(name, (b, -1))[1] for name, b in own):
-                written.update(dict.fromkeys(self.r.names[id(b)] for _, b in own))
-        self.r.written[path] = tuple(written)
+    def note_written(self, path: str, moved: tuple[str, ...]) -> tuple[str, ...]:
+        """Take in which buffers a unit's forward wrote. Returns those that are new, if they come too late."""
+        known = self.r.written.get(path, ())
+        new = tuple(name for name in moved if name not in known)
+        if new and self.notes:
+            self.r.written[path] = (*known, *new)
+            return ()
+        return new
 
     def unit_tensors(self, module: nn.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
         known = self.r.param_memo.get(id(module))
@@ -310,8 +340,13 @@ class Recording(TorchFunctionMode):
 
     def run_opaque(
         self, call: Callable[[], Any], name: str, inputs: list[Tensor], where: str,
-        module: nn.Module | None = None, args: Any = (), kwargs: Any = None,
+        with_data: Callable[[], Any] | None = None,
     ) -> Any:  # fmt: skip
+        """Call without looking inside.
+
+        Args:
+            with_data: gives the result where there can be none without data; None if it cannot, either.
+        """
         versions = [t._version for t in inputs]
         try:
             with self.quiet():
@@ -319,8 +354,8 @@ class Recording(TorchFunctionMode):
         except SpaceError:
             raise
         except Exception as error:
-            if module is not None and isinstance(error, NotImplementedError | RuntimeError | ValueError):
-                again = run_with_data(module, args, kwargs)
+            if with_data is not None and isinstance(error, NotImplementedError | RuntimeError | ValueError):
+                again = with_data()
                 if again is not None:
                     return again
             told = failed_step(name, inputs, where, error, self.last, self.arch, self.r.returned)
@@ -351,7 +386,7 @@ class Recording(TorchFunctionMode):
 
     def add(
         self, name: str, kind: Any, target: Any, template: Any, result: Any, where: str,
-        params: tuple[str, ...], buffers: tuple[str, ...], written: tuple[str, ...],
+        params: tuple[str, ...], buffers: tuple[str, ...], written: tuple[str, ...], unforeseen: tuple[str, ...] = (),
     ) -> Any:  # fmt: skip
         """Append a step. Returns `result` with a fresh tensor wherever the step handed one through (identity).
 
@@ -380,7 +415,8 @@ class Recording(TorchFunctionMode):
         out_template = map_tree(out, result)
         self.steps.append(
             Step(len(self.steps), name, kind, target, args, kwargs, reads, tuple(writes), out_template, params, buffers,
-                 written, self.block_of(name), tuple(self.labels), self.grad and not torch.is_grad_enabled(), where)
+                 written, self.block_of(name), tuple(self.labels), self.grad and not torch.is_grad_enabled(), where,
+                 unforeseen)
         )  # fmt: skip
         self.last = f"step {name!r}"
         return result

@@ -12,8 +12,10 @@ from torch import nn
 from sennit.program.record import Recording
 from sennit.program.spec import Spec
 from sennit.program.step import Program
+from sennit.program.writes import homes_of
 from sennit.space.choice import Option, selecting
 from sennit.space.inline import is_inlined, loose_tensors
+from sennit.space.names import all_tensors
 
 _lock = threading.RLock()
 
@@ -29,8 +31,10 @@ class Recorder:
     def __init__(self, skeleton: nn.Module, names: dict[int, str]) -> None:
         self.root = skeleton
         self.names = names
+        self.homes = homes_of((tensor for _, tensor in all_tensors(skeleton)), names)
+        """The same by memory."""
         self.written: dict[str, tuple[str, ...]] = {}
-        """Names of the buffers that a unit's forward writes in training mode, by unit path; seen by version."""
+        """Names of the buffers that a unit's forward writes in training mode, by unit path."""
         self.path_of: dict[int, str] = {}
         for path, module in skeleton.named_modules():
             self.path_of.setdefault(id(module), path)
@@ -62,12 +66,16 @@ class Recorder:
                 module.training = not training
 
     def record(
-        self, arch: dict[str, Any], options: dict[str, Option], inputs: Any, *, training: bool = True
-    ) -> Program:
+        self, arch: dict[str, Any], options: dict[str, Option], inputs: Any, *, training: bool = True,
+        notes: bool = True,
+    ) -> Program:  # fmt: skip
         """Run the root on `inputs` (`(args, kwargs)` with a `Spec` for every tensor) and write down its steps.
+
+        Args:
+            notes: take in what units write (`written`); if not, a step says itself what is not known.
 
         Raises:
             SpaceError: what cannot be recorded, with file and line; a candidate whose shapes do not fit.
         """
         with _lock, self.mode(training), selecting(options):
-            return Recording(self, arch).run(inputs)
+            return Recording(self, arch, notes).run(inputs)

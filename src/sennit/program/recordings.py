@@ -7,33 +7,28 @@ difference and is refused. An arch of known options runs the same code in anothe
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from sennit.errors import SpaceError
+from sennit.program.agreement import SHAPE_BOUND, merge_flags, same, with_mode
+from sennit.program.groups import refuse_reads_elsewhere
 from sennit.program.recorder import Recorder
+from sennit.program.refusals import UNFORESEEN
 from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import ModeConst, leaves, map_tree
 from sennit.space.choice import Choice
 from sennit.space.names import canonical_names
 from sennit.space.structure import Structure
-
-SHAPE_BOUND = """{where}: `{call}` was recorded differently for two batches of different shape ({why}).
-Sizes must be read from the tensor where they are used, and no loop may run over the batch:
-    wrong:  n = int(x.shape[0]);  x.view(n, -1)        for row in x: ...
-    right:  x.view(x.shape[0], -1)                      one operation on the whole batch
-or put the code into a module of its own without choices inside (one step)."""
-
-MODE_BOUND = """{where}: `{call}` was recorded differently in training and in eval mode ({why}).
-`if self.training:` around inlined code gives two programs. Put the difference into a module of its own without
-choices inside (it is one step and may look at self.training), or pass self.training to the function."""
-
 
 UNCALLED = """{what} is run by no arch: no forward calls it. Call it, or leave it out of the space."""
 
@@ -77,28 +72,90 @@ class Recordings:
         """Those asked for last, at most `KEPT`; a stream of random archs hardly ever asks for one again."""
         self._latest: dict[Any, Program] = {}
         """The few that were asked for last, by what was asked: a plain loop asks once per micro-batch."""
+        self._looks: dict[Any, Program] = {}
+        """The same of programs that need not be ones to train."""
         self._shapes: set[Any] = set()
         self._options: set[tuple[str, Any]] = set()
         self._flags: dict[str, tuple[Any, Any]] = {}
         """Arguments of steps that follow `self.training`, by name of the step."""
+        self.settle_first: Callable[[], object] | None = None
+        """Records what covers the space and calls `settle`; called before the first program that is to be trained."""
+        self._covering = self._settled = False
+        self._writers: dict[str, str] = {}
+        """Buffers, once they are settled, to a step that writes them."""
 
-    def program(self, arch: Any, inputs: Any, other: Any = None) -> Program:
+    def program(self, arch: Any, inputs: Any, other: Any = None, *, trains: bool = True) -> Program:
         """The program of `arch`, recorded unless it is still known.
 
         Args:
             arch: any dict that `Structure.parse` accepts.
             inputs: `(args, kwargs)` of the call with a `Spec` for each tensor.
             other: the same with other shapes; one more row if None.
+            trains: False for a look, as at a network that is evaluated on buffers of its own: that may write what no
+                covering arch writes.
 
         Raises:
-            SpaceError: what cannot be recorded, or is not the same program in every recording.
+            SpaceError: what cannot be recorded, is not the same program in every recording, or writes in forward what
+                is not settled.
         """
-        asked = _key_of(arch, inputs)
-        program = self._latest.get(asked)
+        asked, latest = _key_of(arch, inputs), self._latest if trains else self._looks
+        program = latest.get(asked)
         if program is None:
-            program = self._looked_up(arch, inputs, other)
-            self._asked_last(asked, program)
+            if trains and not self._covering and self.settle_first is not None:
+                first, self.settle_first = self.settle_first, None
+                first()
+            program = self._looked_up(arch, inputs, other, trains)
+            _keep_last(latest, asked, program)
         return program
+
+    # -- what forwards write
+
+    @contextlib.contextmanager
+    def covering(self) -> Iterator[None]:
+        """Around recordings of what covers the space: what these write is what may be written."""
+        before, self._covering = self._covering, True
+        try:
+            yield
+        finally:
+            self._covering = before
+
+    def settle(self, covering: Iterable[Program]) -> list[str]:
+        """From here on, a program that writes in forward what is not known yet is refused.
+
+        Args:
+            covering: programs that run every candidate.
+
+        Returns:
+            Names of all buffers that some forward writes.
+
+        Raises:
+            SpaceError: a step reads a buffer that another one writes.
+        """
+        self.settle_first = None
+        held = list(covering)
+        for program in [*self._programs.values(), *held]:
+            self._with_what_is_known(program)
+        self._writers = refuse_reads_elsewhere(held)
+        self._settled = True
+        self._latest.clear()  # of these nobody has asked whether they are settled
+        return list(dict.fromkeys(name for names in self.recorder.written.values() for name in names))
+
+    @property
+    def _notes(self) -> bool:
+        return self._covering or not (self._settled or self.settle_first is not None)
+
+    def _refuse_unsettled(self, program: Program) -> None:
+        """Refuse to train what writes, or looks at, a buffer in another way than has been settled."""
+        for step in program.steps:
+            if step.unforeseen:
+                raise SpaceError(
+                    UNFORESEEN.format(
+                        where=step.where, name=step.name, buffers=", ".join(map(repr, step.unforeseen)),
+                        arch=program.arch,
+                    )
+                )  # fmt: skip
+        if self._settled:
+            refuse_reads_elsewhere([program], self._writers)
 
     def once(self, arch: Any, inputs: Any) -> tuple[str, Program] | None:
         """One recording of an arch, and the key of its program, for `put` in the process that this one was forked from.
@@ -113,8 +170,9 @@ class Recordings:
         canonical = self.structure.encode(options)
         if _trailing(inputs) not in self._shapes or not self._options.issuperset(options.items()):
             return None
-        program = self.recorder.record(canonical, options, inputs)
+        program = self.recorder.record(canonical, options, inputs, notes=self._notes)
         self._refuse_filled(filled, program)
+        self._refuse_unsettled(program)
         return _known_as(canonical, inputs), program
 
     def put(self, arch: Any, inputs: Any, key: str, program: Program) -> None:
@@ -125,15 +183,9 @@ class Recordings:
         known = self._programs.get(key)
         if known is None:
             known = self._keep(key, self._with_what_is_known(program))
-        self._asked_last(_key_of(arch, inputs), known)
+        _keep_last(self._latest, _key_of(arch, inputs), known)
 
-    def _asked_last(self, asked: Any, program: Program) -> None:
-        if asked is not None:
-            self._latest[asked] = program
-            if len(self._latest) > LATEST:
-                del self._latest[next(iter(self._latest))]
-
-    def _looked_up(self, arch: Any, inputs: Any, other: Any) -> Program:
+    def _looked_up(self, arch: Any, inputs: Any, other: Any, trains: bool) -> Program:
         options, filled = self.structure.parse_filled(arch)
         canonical = self.structure.encode(options)
         key = _known_as(canonical, inputs)
@@ -142,20 +194,24 @@ class Recordings:
             self._programs.move_to_end(key)
         trailing = _trailing(inputs)
         if known is not None and trailing in self._shapes:
+            if trains:
+                self._refuse_unsettled(known)
             return known
-        record = self.recorder.record
+        record = partial(self.recorder.record, notes=self._notes)
         program = record(canonical, options, inputs)
+        if trains:
+            self._refuse_unsettled(program)
         unseen = [item for item in options.items() if item not in self._options]
         if known is None and not unseen and trailing in self._shapes:
             self._refuse_filled(filled, program)
             return self._keep(key, self._with_what_is_known(program))
         self._options.update(unseen)
-        _same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
-        program = _with_mode(program, record(canonical, options, inputs, training=False))
+        same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
+        program = with_mode(program, record(canonical, options, inputs, training=False))
         calls = [step for step in program.steps if step.kind == "call" and _has_flag(step)]
         self._flags.update({step.name: (step.args, step.kwargs) for step in calls})
         if known is not None:  # a shape that no recording has seen: the known program must fit it as well
-            _same(known, program, SHAPE_BOUND)
+            same(known, program, SHAPE_BOUND)
         else:
             self._refuse_filled(filled, program)
             known = self._keep(key, program)
@@ -178,10 +234,13 @@ class Recordings:
         before = list(program.steps)
         for i, step in enumerate(before):
             if step.kind == "call" and step.name in self._flags:
-                merged = _merge_flags((step.args, step.kwargs), self._flags[step.name])
+                merged = merge_flags((step.args, step.kwargs), self._flags[step.name])
                 program.steps[i] = replace(step, args=merged[0], kwargs=merged[1])
-            elif step.kind == "module" and (now := self.recorder.written.get(step.target, ())) != step.written:
-                program.steps[i] = replace(step, written=now)
+            elif step.kind == "module":
+                now = self.recorder.written.get(step.target, ())
+                new = tuple(name for name in step.unforeseen if name not in now)
+                if (now, new) != (step.written, step.unforeseen):
+                    program.steps[i] = replace(step, written=now, unforeseen=new)
         if any(step is not was for step, was in zip(program.steps, before, strict=True)):
             program.note_entries()
         return program
@@ -201,6 +260,13 @@ class Recordings:
             for name, candidate in module.named_children():
                 if id(candidate) not in called:
                     raise SpaceError(UNCALLED.format(what=f"candidate {name!r} of the choice at {path!r}"))
+
+
+def _keep_last(latest: dict[Any, Program], asked: Any, program: Program) -> None:
+    if asked is not None:
+        latest[asked] = program
+        if len(latest) > LATEST:
+            del latest[next(iter(latest))]
 
 
 def _key_of(arch: Any, inputs: Any) -> Any:
@@ -242,70 +308,3 @@ def _meta_copy(space: nn.Module) -> nn.Module:
                 nn.Parameter(empty, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
             )
         return copy.deepcopy(space, memo)
-
-
-def _same(one: Program, two: Program, message: str) -> None:
-    why = _difference(one, two)
-    if why is not None:
-        step, reason = why
-        where, call = (step.where, step.call) if step else ("forward", "forward")
-        raise SpaceError(message.format(where=where or "forward", call=call, why=reason))
-
-
-def _difference(one: Program, two: Program) -> tuple[Step | None, str] | None:
-    for a, b in zip(one.steps, two.steps, strict=False):
-        if (a.kind, a.name, a.target, a.reads, a.writes) != (b.kind, b.name, b.target, b.reads, b.writes):
-            return a, f"{a.name} against {b.name}"
-        if repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)):
-            return a, f"arguments {_brief(a)} against {_brief(b)}"
-    if len(one.steps) != len(two.steps):
-        longer = max(one, two, key=lambda p: len(p.steps))
-        extra = longer.steps[min(len(one.steps), len(two.steps))]
-        return extra, f"{len(one.steps)} against {len(two.steps)} steps"
-    if repr(one.output) != repr(two.output):
-        return None, "another result"
-    return None
-
-
-def _brief(step: Step) -> str:
-    text = repr((step.args, step.kwargs))
-    return text if len(text) < 80 else text[:77] + "..."
-
-
-def _with_mode(train: Program, evaluation: Program) -> Program:
-    """`train`, with flags that merely follow `self.training` made mode-dependent."""
-    steps: list[Step] = []
-    for a, b in zip(train.steps, evaluation.steps, strict=False):
-        if a.name == b.name and repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)):
-            train_args, train_kwargs = _merge((a.args, a.kwargs), (b.args, b.kwargs), own=True)
-            eval_args, eval_kwargs = _merge((b.args, b.kwargs), (a.args, a.kwargs), own=False)
-            a = replace(a, args=train_args, kwargs=train_kwargs)
-            evaluation.steps[b.index] = replace(b, args=eval_args, kwargs=eval_kwargs)
-        steps.append(a)
-    merged = Program(train.arch, train.inputs, train.n_inputs, steps, train.output, train.outputs)
-    if len(train.steps) != len(evaluation.steps):
-        merged = train
-    _same(merged, evaluation, MODE_BOUND)
-    return merged
-
-
-def _merge_flags(recorded: Any, known: Any) -> Any:
-    """`recorded` (in training mode), with the flags of `known` in their places."""
-    if isinstance(known, ModeConst):
-        return known if recorded is known.train else recorded
-    if type(recorded) is type(known) and isinstance(known, tuple | list) and len(recorded) == len(known):
-        return type(known)(_merge_flags(a, b) for a, b in zip(recorded, known, strict=True))
-    if isinstance(known, dict) and isinstance(recorded, dict) and recorded.keys() == known.keys():
-        return {key: _merge_flags(recorded[key], known[key]) for key in recorded}
-    return recorded
-
-
-def _merge(one: Any, two: Any, *, own: bool) -> Any:
-    """`one` with flags that differ in `two` made mode-dependent; `own`: whether `one` is the training mode's."""
-    if type(one) is type(two) is bool and one is not two:
-        return ModeConst(one if own else two)
-    if type(one) is type(two) and isinstance(one, tuple | list) and len(one) == len(two):
-        return type(one)(_merge(a, b, own=own) for a, b in zip(one, two, strict=True))
-    if isinstance(one, dict) and isinstance(two, dict) and one.keys() == two.keys():
-        return {key: _merge(one[key], two[key], own=own) for key in one}
-    return one

@@ -30,3 +30,24 @@ READ_ELSEWHERE = """{where}: `{call}` reads buffer {buffer!r}, which step {write
 to the step that writes it: others would find whatever is there when they come. Let that module return what is needed:
     wrong:  y = self.norm(x);  z = y - self.norm.running_mean
     right:  a module whose forward calls self.norm, and returns y and the mean"""
+
+
+WRITES = """{where}: step {name!r} ({call}) writes into its own parameter {parameter!r} in forward.
+Only the optimizer may change a parameter, once per subnet, or the result would depend on who runs which step. Compute a
+changed copy instead (w = self.weight.clamp(-1, 1)), or keep what forward changes in a buffer."""
+
+FOREIGN_WRITE = """{where}: step {name!r} writes {tensor!r} in forward, which is not its own. Only a module that holds a
+buffer may write it, since steps run in several processes and each is given what its module holds. Let the module that
+holds it write it, or register the same tensor with both."""
+
+UNFORESEEN = """{where}: step {name!r} writes {buffers} in forward for some combinations of choices only. Forwards write
+buffers in the order of subnets, so what is written is settled before training, from archs that run every candidate.
+None of those shows this write, and this arch does: {arch}
+Write it in every forward, or whenever one candidate is chosen:
+    wrong:  if x.shape[1] > y.shape[1]: self.count += 1
+    right:  self.count += x.shape[1] > y.shape[1]"""
+
+GIVEN_LIST = """{where}: step {name!r} changes a {kind} that it is given. Steps run in several processes, so what one
+puts into it another would not see. Let the layer return what is to be handed on:
+    wrong:  x = self.layer(x, notes)
+    right:  x, note = self.layer(x);  notes.append(note)"""

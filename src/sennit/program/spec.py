@@ -90,17 +90,27 @@ def made(specs: Any, inputs: list[Tensor]) -> Any:
     return map_tree(leaf, specs)
 
 
-def run_with_data(module: nn.Module, args: Any, kwargs: Any) -> Any:
-    """Run a unit that cannot run without data on zeros, for its result shapes only. None if that fails too."""
+def run_with_data(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[Tensor] | None]:
+    """Run a unit that cannot run without data on zeros, for its result shapes, and for what it writes into.
+
+    Returns:
+        The result, and the tensors of the unit that it wrote; None for both if that fails too.
+    """
     import copy
+
+    from sennit.program.writes import Writes, home
 
     try:
         real = copy.deepcopy(module).to_empty(device="cpu")
         with torch.no_grad():
             for tensor in [*real.parameters(), *real.buffers()]:
                 tensor.zero_()
+        ours = [*module.parameters(), *module.buffers()]
+        writes = Writes({home(t): i for i, t in enumerate([*real.parameters(), *real.buffers()])})
         a, k = map_tree(lambda t: torch.zeros(t.shape, dtype=t.dtype) if isinstance(t, Tensor) else t, (args, kwargs))
         held, given = ([t for t in leaves(tree) if isinstance(t, Tensor)] for tree in ((a, k), (args, kwargs)))
-        return made(specs_of(real(*a, **k), held), given)
+        with writes:
+            result = real(*a, **k)
+        return made(specs_of(result, held), given), [ours[i] for i in writes.found]
     except Exception:
-        return None
+        return None, None

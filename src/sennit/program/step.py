@@ -41,6 +41,7 @@ class Step:
         labels: choices on whose selection this step depends, outermost first.
         no_grad: the step was called with gradients switched off.
         where: "file:line" of the call in the user's code.
+        unforeseen: buffers that the forward writes in training mode, too, and of which no covering arch has shown it.
     """
 
     index: int
@@ -59,6 +60,7 @@ class Step:
     labels: tuple[str, ...] = ()
     no_grad: bool = False
     where: str = ""
+    unforeseen: tuple[str, ...] = ()
     entries: tuple[tuple[int, int], ...] = field(default=(), init=False, repr=False, compare=False)
     """Each value read, and how this step uses it (`enter`); filled in by the program."""
     groups: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)

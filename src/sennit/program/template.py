@@ -168,6 +168,18 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
+def boxes(tree: Any) -> list[Any]:
+    """The lists, dicts and sets in `tree`."""
+    found = [tree] if isinstance(tree, list | dict | set) else []
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+    return found + [box for item in inner for box in boxes(item)]
+
+
+def contents(box: Any) -> list[Any]:
+    """What a list, dict or set holds, keys included."""
+    return [*box, *box.values()] if isinstance(box, dict) else list(box)
+
+
 def evaluate(expr: Any, shape_of: Callable[[int], tuple[int, ...]]) -> int:
     """The value of a size expression, given the shapes of values."""
     if isinstance(expr, DimExpr):

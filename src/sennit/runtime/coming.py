@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from sennit.errors import SpaceError
 from sennit.program.step import Program
 from sennit.runtime.ahead import DEPTH, Ahead
 from sennit.runtime.control import Line
+from sennit.runtime.refusal import refused
 
 if TYPE_CHECKING:
     from sennit.supernet.build import Built
@@ -58,6 +60,9 @@ class Coming:
 
         Returns:
             Whether there was one.
+
+        Raises:
+            SubnetError: its program is refused. So early, those before it can still be finished.
         """
         asked = self.ask(next_id, limit)
         return self._tell_next(next_id) or asked
@@ -88,10 +93,17 @@ class Coming:
             assert self.sampler is not None
             drawn = self.sampler.draw(y, [])
         self.drawn[y] = drawn
-        return self.built.program(drawn)
+        try:
+            return self.built.program(drawn)
+        except SpaceError as error:
+            raise refused(error, y) from error
 
     def let_in(self, seq_id: int) -> Program:
-        """The program of a subnet, whose turn it is."""
+        """The program of a subnet, whose turn it is.
+
+        Raises:
+            SubnetError: it is refused.
+        """
         program = self._program(seq_id)
         del self.drawn[seq_id]
         return program

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sennit.errors import SpaceError, UserError
 from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.program.cut import Run, cut
-from sennit.program.refusals import READ_ELSEWHERE
+from sennit.program.refusals import READ_ELSEWHERE, WRITES
 from sennit.program.run import bind_inputs
 from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
@@ -40,9 +40,9 @@ NO_KERNEL = """step {name!r} ({call}, {where}) uses an operator without a determ
 Replace it, or set allow_nondeterministic = true in the recipe; such a run is not comparable with any other."""
 
 
-WRITES = """{where}: step {name!r} ({call}) writes into its own parameter {parameter!r} in forward.
-Only the optimizer may change a parameter, once per subnet, or the result would depend on who runs which step. Compute a
-changed copy instead (w = self.weight.clamp(-1, 1)), or keep what forward changes in a buffer."""
+UNSEEN = """{where}: step {name!r} ({call}) writes its buffer {buffer!r} in forward, and did not when it was recorded,
+on tensors without data. What is written is versioned, so a recording must see it. Write with torch's own functions, and
+let nothing but shapes and arguments decide whether (no `is_meta`, no `device`, no count of rows)."""
 
 MOVES_BACK = """{where}: step {name!r} ({call}) writes its buffer {buffer!r} in backward, too.
 A layer that is run again by its backward (torch.utils.checkpoint) moves its statistics twice, and when the second time
@@ -209,13 +209,14 @@ class _Slots:
         return tensor
 
     def refuse_written(self, step: Step) -> None:
-        """Raise if the step has changed a parameter."""
+        """Raise if the step has changed a parameter, or a buffer that it does not write as far as is known."""
         for name, held in self.before.items():
             tensor = self.made[name]
-            if not isinstance(tensor, nn.Parameter):
+            if name in step.written or (tensor._version == self.writes[name] and same_bits(tensor, held)):
                 continue
-            if tensor._version != self.writes[name] or not same_bits(tensor, held):
+            if isinstance(tensor, nn.Parameter):
                 raise UserError(WRITES.format(where=step.where, name=step.name, call=step.call, parameter=name))
+            raise UserError(UNSEEN.format(where=step.where, name=step.name, call=step.call, buffer=name))
 
     def after_forward(self) -> None:
         self.between = {

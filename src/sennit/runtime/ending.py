@@ -6,7 +6,7 @@ import select
 import time
 
 from sennit.data.loader import loader_death
-from sennit.errors import BudgetError, RunError, UserError
+from sennit.errors import BudgetError, RunError, SubnetError, UserError
 from sennit.runtime.control import PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.full import is_full, short
@@ -30,7 +30,7 @@ def hear_out(worker: Worker) -> None:
         while not worker.stopped:
             try:
                 worker.run()
-            except BudgetError as error:
+            except (BudgetError, SubnetError) as error:
                 halt(worker, error)
     except PeerGone as gone:
         if gone.peer == "launcher":
@@ -45,13 +45,13 @@ def hear_out(worker: Worker) -> None:
                 return
 
 
-def halt(worker: Worker, error: BudgetError) -> None:
-    """A subnet is too large to be let in here. Those before it are finished, as before one whose loss is not finite;
-    under `bulk:K` those before its bulk."""
+def halt(worker: Worker, error: BudgetError | SubnetError) -> None:
+    """A subnet is too large to be let in here, or its program is refused. Those before it are finished, as before one
+    whose loss is not finite; under `bulk:K` those before its bulk."""
     y = error.seq_id // worker.share.bulk * worker.share.bulk
     worker.halt = min(worker.halt, y)
     worker.limit = min(worker.limit, y)
-    worker.report(("short", y, str(error)))
+    worker.report(("short" if isinstance(error, BudgetError) else "unfit", y, str(error)))
 
 
 def explain(worker: Worker | None, error: BaseException) -> UserError | RunError | None:

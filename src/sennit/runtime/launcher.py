@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sennit.errors import BudgetError, HaltError, NanLossError, RunError, UserError
+from sennit.errors import BudgetError, HaltError, NanLossError, RunError, SubnetError, UserError
 from sennit.memory.tally import Tally
 from sennit.runtime.channel import Arena
 from sennit.runtime.child import run_worker
@@ -146,7 +146,8 @@ class Crew:
         Raises:
             RunError: a worker died.
             UserError: a worker met bad input.
-            HaltError: a loss is not finite, or a subnet does not fit into the budget; the workers have come to rest.
+            HaltError: a loss is not finite, a subnet does not fit into the budget, or its program is refused; the
+                workers have come to rest.
         """
         begin = time.perf_counter()
         self.broadcast(("limit", limit))
@@ -248,6 +249,8 @@ class Crew:
             self.halt(NanLossError(said, seq_id, micro_batch))
         elif kind == "short":
             self.halt(BudgetError(rest[1], rest[0]))
+        elif kind == "unfit":
+            self.halt(SubnetError(rest[1], rest[0]))
         elif kind == "error":
             process.error = rest[0]
             self.fail(process)

@@ -20,13 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sennit.errors import NanLossError, UserError
+from sennit.errors import NanLossError, SpaceError, UserError
 from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.forked import in_children
 from sennit.runtime.full import refused_if_swallowed, told_if_full
+from sennit.runtime.refusal import refused
 from sennit.runtime.segment import Segment, State
 from sennit.space.names import non_persistent, unique_tensors
 from sennit.supernet.clip import fold_norms, grad_norms
@@ -95,11 +96,15 @@ class PlainEngine:
 
         Raises:
             NanLossError: a loss is not finite; the state is the one before that subnet.
+            SubnetError: a subnet's program is refused; the same.
             RunError: the device is, or was, full.
         """
         begin = time.perf_counter()
         while self.next_id < limit and not (self.next_id % self.bulk == 0 and interrupted()):
-            task = next(self.stream)
+            try:
+                task = next(self.stream)
+            except SpaceError as error:
+                raise refused(error, self.next_id) from error
             with told_if_full(FULL), refused_if_swallowed(self.device):
                 self.run(task)
             self.next_id += 1

@@ -31,6 +31,10 @@ FARTHEST = 100_000
 """Subnet before which the call must have begun: the stream is drawn up to there."""
 
 
+LEAST = 0.005
+"""What a change must take off the bubble to be spoken of: less is shown as nothing."""
+
+
 @dataclass(frozen=True)
 class Prospect:
     """What a run could have been.
@@ -55,10 +59,15 @@ class Prospect:
             f"  simulated, {self.subnets} subnets: bubble {self.bubble:.2f}; no order goes below "
             f"{self.bubble_at_bound:.2f} ({self.binds})"
         ]
-        better = [f"{change} {bubble:.2f}" for change, bubble in self.levers.items() if bubble < self.bubble - 0.005]
+        better = [f"{change} {bubble:.2f}" for change, bubble in gaining(self.levers, self.bubble).items()]
         if better:
             told.append(f"  bubble with one change: {', '.join(better)}")
         return told
+
+
+def gaining(levers: Mapping[str, float], bubble: float) -> dict[str, float]:
+    """Of some changes, and the bubble with each, those that bring something."""
+    return {change: with_it for change, with_it in levers.items() if with_it < bubble - LEAST}
 
 
 def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Prospect | None:

@@ -106,7 +106,7 @@ def check(request: Request) -> None:
     if recipe.evaluate.every:
         built.dataset(recipe.evaluate.split)
         for arch in recipe.evaluate.archs:
-            built.program(arch)
+            built.looked_at(arch)
     run = (placement.device, placement.split)
     if placement.device == "virtual":
         return

@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sennit.errors import HaltError, Interrupted, NanLossError, RunError, UserError
+from sennit.errors import HaltError, Interrupted, NanLossError, RunError, SpaceError, SubnetError, UserError
 from sennit.plan.replicated import spare_words
 from sennit.recipe import use_recipe
 from sennit.runtime import checkpoint
@@ -30,6 +30,7 @@ from sennit.runtime.forked import in_child
 from sennit.runtime.going_on import refuse_other_placement, refuse_torn
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
+from sennit.runtime.refusal import told
 from sennit.runtime.refuse import check
 from sennit.runtime.request import Progress, Request
 from sennit.runtime.runfolder import RUNS, LossLog, RunFolder, fingerprint
@@ -60,11 +61,15 @@ def train(request: Request, tell: Callable[[Progress], None] = lambda progress: 
         request.meeting.agree(request.recipe.built.sources)
     end = request.recipe.steps if request.steps is None else request.steps
     with RunFolder.create(request.out, request.resume, request.name) as folder:
+        run: _Run | None = None
         try:
-            return _Run(request, folder, end, tell).run()
+            run = _Run(request, folder, end, tell)
+            return run.run()
         except UserError:
             _remove_if_new(folder)
             raise
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt("interrupted" if run is None else run.given_up()) from error
 
 
 class _Run:
@@ -189,6 +194,8 @@ class _Run:
             before, limit = done, self.next_cut(done)
             try:
                 segment = engine.run_to(limit, lambda: self.asked_to_stop)
+            except SubnetError as error:
+                raise self.after_refusal(engine, error) from error
             except HaltError as error:
                 raise self.after_halt(engine, error) from error
             except RunError as error:
@@ -275,6 +282,16 @@ class _Run:
 
     # -- endings
 
+    def after_refusal(self, engine: Engine, error: SubnetError) -> SpaceError:
+        y = error.seq_id // self.bulk * self.bulk
+        if not y or self.virtual:
+            return told(error, "nothing had been trained yet" if not y else "--device virtual trains nothing")
+        if self.bulk > 1 or len(self.losses) != y or not engine.cut_before(y):
+            return told(error, self.kept())  # within a bulk, buffers have moved
+        forget_from(self.folder.access, y)
+        self.save(engine, y)
+        return told(error, f"the state before it is kept in {self.folder.path}/checkpoints/{y:08d}")
+
     def after_halt(self, engine: Engine, error: HaltError) -> HaltError:
         y = error.seq_id
         if len(self.losses) == y and not y % self.bulk and engine.cut_before(y):
@@ -297,6 +314,10 @@ class _Run:
                 "[checkpoint] every to have one earlier"
             )
         return f"the last checkpoint is {found[-1]}; go on with --out {self.folder.path} --resume"
+
+    def given_up(self) -> str:
+        """What a run says that did not wait for the subnets in flight."""
+        return f"ended at once, after {len(self.losses)} of {self.end} subnets; {self.kept()}"
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:

@@ -94,7 +94,10 @@ class ModelSpace(nn.Module, metaclass=_Labelled):
             if self.structure.sites:
                 raise ArchError("this model has choices; call it as model(x, arch={label: value, ...})")
             arch = {}
-        return run_space(self, self.program(arch, *args, **kwargs), args, kwargs)
+        from sennit.program.recordings import spec_of
+
+        program = self.recordings.program(arch, spec_of((args, kwargs)), trains=self.training)
+        return run_space(self, program, args, kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in _CACHES}

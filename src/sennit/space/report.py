@@ -167,7 +167,7 @@ def _extremes(
 
 
 def _of(built: Built, storages: dict[str, _Storage], arch: dict[str, object], key: str) -> int:
-    names = {name for step in built.program(arch).steps for name in step.params}
+    names = {name for step in built.looked_at(arch).steps for name in step.params}
     return sum(getattr(storages[name], key) for name in names)
 
 

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from sennit.data.order import KeyedBatches
 from sennit.errors import RecipeError, SpaceError
 from sennit.program.covering import covering_programs
-from sennit.program.groups import Groups, refuse_reads_elsewhere
+from sennit.program.groups import Groups
 from sennit.program.recordings import Recordings, other_batch, spec_of
 from sennit.program.spec import Spec
 from sennit.program.step import Program
@@ -102,7 +102,9 @@ class Built:
 
     @cached_property
     def recordings(self) -> Recordings:
-        return Recordings(self.skeleton)
+        recordings = Recordings(self.skeleton)
+        recordings.settle_first = lambda: self.groups
+        return recordings
 
     @cached_property
     def modules(self) -> nn.Module:
@@ -113,6 +115,10 @@ class Built:
         """The program of an arch. `inputs`: specs of the call; the example batch's if left out."""
         example, other = self.example
         return self.recordings.program(arch, example if inputs is None else inputs, other if inputs is None else None)
+
+    def looked_at(self, arch: dict[str, Any]) -> Program:
+        """The same of an arch that need not be one that can be trained."""
+        return self.recordings.program(arch, *self.example, trains=False)
 
     @cached_property
     def example(self) -> tuple[Any, Any]:
@@ -131,20 +137,19 @@ class Built:
     @cached_property
     def covering(self) -> list[Program]:
         """Programs that together run every candidate."""
-        return covering_programs(self.recordings.structure, self.program)
+        with self.recordings.covering():
+            return covering_programs(self.recordings.structure, self.program)
 
     @cached_property
     def groups(self) -> Groups:
-        self.covering  # noqa: B018 - names what is written
+        covering = self.covering
         self.recordings.refuse_uncalled()
-        written = [name for names in self.recordings.recorder.written.values() for name in names]
-        refuse_reads_elsewhere(self.covering)
-        return Groups(self.recordings.skeleton, written)
+        return Groups(self.recordings.skeleton, self.recordings.settle(covering))
 
     @cached_property
     def always(self) -> tuple[frozenset[str], frozenset[str]]:
         """Always-shared parameter groups and buffer groups."""
-        return always_shared(self.recordings.structure, self.groups, self.program)
+        return always_shared(self.recordings.structure, self.groups, self.looked_at)
 
     @cached_property
     def frozen_names(self) -> frozenset[str]:
@@ -276,7 +281,7 @@ class Built:
         return self.program(drawn).arch
 
     def tasks(self, steps: int, start: int = 0, earlier: list[Result] | None = None) -> Iterator[Task]:
-        feed = self.feed()
+        feed, groups = self.feed(), self.groups
         feed.replay(start, earlier or [])
 
         def on_loss(task: Task) -> None:
@@ -284,7 +289,7 @@ class Built:
 
         for seq_id in range(start, steps):
             arch = self.arch_of(feed.draw())
-            yield Task(self.recipe, seq_id, arch, self.micro_batches(self.batches[seq_id]), on_loss, self.groups)
+            yield Task(self.recipe, seq_id, arch, self.micro_batches(self.batches[seq_id]), on_loss, groups)
 
 
 def _trailing(leaf: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sennit.errors import Interrupted, NanLossError
+from sennit.errors import Interrupted, NanLossError, SpaceError
 from sennit.runtime.request import Progress
 from sennit.runtime.train import train
 from tests.runtime.hosts.several import codes, guests, request_of, run_on
@@ -19,6 +19,7 @@ from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
 from tests.runtime.test_per_subnet import profile_of
+from tests.runtime.test_sync_rules import CHAIN
 
 CASES: dict[str, dict[str, Any]] = {"csp": {}, "bulks": {"sync": "bulk:4"}, "delayed": {"shared": "delayed:3"}}
 
@@ -69,6 +70,22 @@ def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
         told.append(str(caught.value).replace(f"{tmp_path}/{hosts}", "RUN"))
     assert told[0] == told[1] and "the state before subnet 5 is kept" in told[0]
     kept = [json.loads((tmp_path / f"{n}/checkpoints/00000005/state.json").read_text())["state"] for n in (1, 2)]
+    assert kept[0]["files"] == kept[1]["files"] and kept[0]["versions"] == kept[1]["versions"]
+
+
+def test_a_subnet_that_is_refused(tmp_path: Path) -> None:
+    """What a layer writes for some combination of choices only ends all hosts before the same subnet."""
+    made = recipe(**{**CHAIN, "space": "combined.py:Combined", "steps": 16, "micro_batches": 2})
+    told: list[str] = []
+    for hosts in (1, 2):
+        with pytest.raises(SpaceError, match=r"writes 'gauge.seen' in forward for some combinations") as caught:
+            if hosts == 1:
+                run(made, tmp_path / "1", workers=2)
+            else:
+                run_on(hosts, made, tmp_path / "2", workers=2)
+        told.append(str(caught.value).replace(f"{tmp_path}/{hosts}", "RUN"))
+    assert told[0] == told[1] and "the state before it is kept in RUN/checkpoints/00000002" in told[0]
+    kept = [json.loads((tmp_path / f"{n}/checkpoints/00000002/state.json").read_text())["state"] for n in (1, 2)]
     assert kept[0]["files"] == kept[1]["files"] and kept[0]["versions"] == kept[1]["versions"]
 
 
