@@ -103,6 +103,25 @@ def test_forward_and_gradient_are_settled() -> None:
     assert leaf.grad is not None and leaf.grad.shape == (4, 6)
 
 
+ODD = [((4, 6, 1, 1), (6, 1, 6, 6)), ((1, 6), (100, 1)), ((6, 1), (1, 100)), ((4, 1, 5, 2), (10, 1, 2, 1))]
+"""Shapes with strides that are contiguous, and that no new tensor has."""
+
+
+@pytest.mark.parametrize(("shape", "strides"), ODD)
+@pytest.mark.parametrize("use", [APART, ALONE, FIRST])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_dimension_of_size_1_has_the_stride_of_a_new_tensor(
+    shape: tuple[int, ...], strides: tuple[int, ...], use: int, known: bool
+) -> None:
+    """torch takes channels to come last by such strides."""
+    odd = torch.randn(shape).as_strided(shape, strides)
+    new = torch.empty(shape).stride()
+    assert odd.is_contiguous() and odd.stride() != new == edge.strides_of(shape)
+    assert settled(odd).stride() == new and torch.equal(settled(odd), odd)
+    assert enter(odd, use, known).stride() == new
+    assert enter((odd.clone().requires_grad_() * 1).as_strided(shape, strides), use, known).stride() == new
+
+
 def test_unaligned_memory_is_copied_and_aligned_memory_is_not() -> None:
     block = torch.arange(64, dtype=torch.float32)
     start = (-block.data_ptr() % ALIGNMENT["cpu"]) // 4
@@ -136,8 +155,9 @@ def test_an_edge_is_a_tensor_of_its_own() -> None:
         torch.ones(1).expand(4, 6, 5, 2),
         torch.randn(4, 6, 5, 2).to(memory_format=torch.channels_last),
         torch.randn(241)[1:].view(4, 6, 5, 2),
+        torch.randn(24).as_strided((4, 6, 1, 1), (6, 1, 6, 6)),
     ],
-    ids=["expanded", "channels-last", "unaligned"],
+    ids=["expanded", "channels-last", "unaligned", "strides of 1"],
 )
 @pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("use", [APART, ALONE, FIRST])
@@ -145,14 +165,14 @@ def test_any_gradient_arrives_settled(grad: Tensor, use: int, limit: int, monkey
     """Through hooks and through slices."""
     monkeypatch.setattr(edge, "COPIED", limit)
     found: list[Tensor] = []
-    made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
+    made = torch.zeros(grad.shape, requires_grad=True) * 1
     out = enter(made, use)
     assert (out is made) == (use == ALONE and not limit)
     made.register_hook(found.append)
     out.backward(grad)
     (arrived,) = found
     assert torch.equal(arrived, grad)
-    assert arrived.is_contiguous() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
+    assert arrived.stride() == torch.empty(grad.shape).stride() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 16])

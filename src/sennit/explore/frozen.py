@@ -157,15 +157,17 @@ def _place_tensor(root: nn.Module, name: str, tensor: Tensor) -> None:
 
 
 def _entered(tensor: Tensor) -> Tensor:
-    """`tensor` as a step may use it: contiguous and aligned, as an `Edge` makes it.
+    """`tensor` as a step may use it: in order and aligned, as an `Edge` makes it.
 
     While a program is exported there are no addresses; then the offset into the storage decides, which comes
-    to the same, since storages themselves are aligned.
+    to the same, since storages themselves are aligned. Nor is a size known that may vary; where one is 1 for good,
+    strides are made anew.
     """
     if not torch.compiler.is_exporting():
         return settled(tensor)
     if not tensor.is_contiguous():
         return tensor.contiguous()
-    if tensor.storage_offset() * tensor.element_size() % ALIGNMENT.get(tensor.device.type, 64):
+    alone = any(type(size) is int and size == 1 for size in tensor.shape)
+    if alone or tensor.storage_offset() * tensor.element_size() % ALIGNMENT.get(tensor.device.type, 64):
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor

@@ -3,7 +3,8 @@
 One `backward()` through a whole network and a backward per step are different sums: autograd adds the uses of
 a value in one buffer, in reverse order of use, and a step that uses it twice mixes with its neighbours. With
 one Edge per (value, step) the sum inside a step is finished before it is added to the others, so both give the
-same bits. The Edge also fixes what travelling would change: forward and gradient are contiguous and aligned.
+same bits. The Edge also fixes what travelling would change: forward and gradient are contiguous, with the
+strides of a new tensor, and aligned.
 
     value ──▶ view ──▶ step            APART: a node of its own in the graph, at which the sum of this step alone
               ▲ hook                   arrives; it is settled on its way back
@@ -28,6 +29,7 @@ must find a gradient that is settled, so such a value is entered APART.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -46,9 +48,30 @@ APART, ALONE, FIRST, SECOND = range(4)
 """How a step uses a value; see above. `FIRST` and `SECOND` are in program order."""
 
 
+@lru_cache(maxsize=4096)
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of a new tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def in_order(tensor: Tensor) -> bool:
+    """Whether it is contiguous, by the strides that a new tensor has.
+
+    A dimension of size 1 may have any stride, and kernels choose by it: a convolution of (N, C, 1, 1) takes strides
+    (C, 1, C, C) for channels that come last, and so are those of what it makes.
+    """
+    return tensor.is_contiguous() and (1 not in tensor.shape or tensor.stride() == strides_of(tensor.shape))
+
+
 def settled(tensor: Tensor) -> Tensor:
-    """`tensor` itself if contiguous and aligned, else a copy that is."""
-    tensor = tensor.contiguous()
+    """`tensor` itself if in order and aligned, else a copy that is."""
+    if not in_order(tensor):
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
     if tensor.numel() and tensor.data_ptr() % ALIGNMENT.get(tensor.device.type, 64):
         return tensor.clone(memory_format=torch.contiguous_format)
     return tensor
@@ -66,6 +89,7 @@ def enter(tensor: Tensor, use: int = APART, known: bool = False) -> Tensor:
     good = (
         (tensor.is_cpu or tensor.is_cuda)
         and tensor.is_contiguous()
+        and (1 not in tensor.shape or tensor.stride() == strides_of(tensor.shape))
         and not tensor.data_ptr() % (_CPU if tensor.is_cpu else _GPU)
     )
     placed = tensor if good else settled(tensor)
@@ -97,7 +121,10 @@ def _settle_at(tensor: Tensor) -> None:
 def _settle(grad: Tensor | None) -> Tensor | None:
     """A gradient settled; None for one that is, or that never came."""
     if grad is None or (
-        (grad.is_cpu or grad.is_cuda) and grad.is_contiguous() and not grad.data_ptr() % (_CPU if grad.is_cpu else _GPU)
+        (grad.is_cpu or grad.is_cuda)
+        and grad.is_contiguous()
+        and (1 not in grad.shape or grad.stride() == strides_of(grad.shape))
+        and not grad.data_ptr() % (_CPU if grad.is_cpu else _GPU)
     ):
         return None
     return settled(grad)
