@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -49,6 +51,17 @@ def writable(text: str) -> Path:
     return path
 
 
+def kept(text: str) -> dict[str, Any]:
+    """A type: a file that a benchmark has written, with its rows."""
+    try:
+        held = json.loads(Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text}: {error}") from error
+    if not (isinstance(held, dict) and isinstance(held.get("rows"), list)):
+        raise argparse.ArgumentTypeError(f"{text} is no result of this benchmark: it has no rows")
+    return held
+
+
 def device(text: str) -> str:
     """A type: a device that is here."""
     if text not in ("cpu", "cuda"):
@@ -56,6 +69,19 @@ def device(text: str) -> str:
     if text == "cuda" and not torch.cuda.is_available():
         raise argparse.ArgumentTypeError("torch sees no GPU; use cpu")
     return text
+
+
+def showing(table: Callable[[list[dict[str, Any]]], list[str]]) -> type[argparse.Action]:
+    """An action: prints the table of kept results and ends the program, whatever else it would need."""
+
+    class Show(argparse.Action):
+        def __call__(
+            self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+        ) -> None:
+            print("\n".join(table(values)))
+            parser.exit()
+
+    return Show
 
 
 @contextlib.contextmanager

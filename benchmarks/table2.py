@@ -2,6 +2,7 @@
 
     python benchmarks/table2.py --ende en_de_help.tsv.gz --cifar cifar10_jpeg.npz --out table2.json
                                 [--spaces nlp.c3,cv.c3] [--batch 12288,64] [--steps 40] [--budget 11] [--device cpu]
+    python benchmarks/table2.py --show FILE...          # the joined table of kept results, nothing runs
 
 A row is a space on D devices, D = 1 up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens or images
 (default: the paper's 192 x 64, and 64), with real copies and steps, layers coming and going under `--budget`. Of all
@@ -9,10 +10,7 @@ but its first quarter are told: `exec`, seconds that tasks of a subnet take, bub
 utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some subnets each, until
 the device is full or `--limit` times the first is reached: the largest that fitted beside slots that fill the budget,
 no task having been run again. `--reference` trains by the plain loop, too, and compares the hashes. A space that does
-not fit is a row that says why.
-
-What the paper's figures mean: eight GPUs of 11 GB; "B" of a supernet are bytes of float32 parameters, in GB; its
-artifact draws weights anew at each call of a layer and copies none; the bubbles are those of four stages.
+not fit is a row that says why. What the paper's figures mean stands in `table2_rows.py`.
 """
 
 from __future__ import annotations
@@ -22,13 +20,15 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from eviction import store_of
+from given import kept, showing
 from runs import commit, equal, free_bytes, or_why, prepare, run, timed_recipe
+from table2_rows import PAPER, table
 
 from sennit.memory import cuda
 from sennit.memory.store import HostStore
@@ -41,32 +41,6 @@ from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.placing import plans_of
 from sennit.space.names import unique_tensors
 from sennit.supernet.optim import state_keys
-
-
-@dataclass(frozen=True)
-class Printed:
-    """NASPipe's row: parameters (supernet in GB, cached in millions), and so on."""
-
-    supernet: str
-    cached: str
-    batch: int
-    gpu_memory: str
-    utilisation: str
-    host: str
-    exec_s: float
-    bubble: float
-    hits: float
-
-
-PAPER = {
-    "nlp.c1": Printed("14.8B", "1327M", 192, "7.8x", "3.9x", "57.8G", 1.13, 0.39, 0.864),
-    "nlp.c2": Printed("10.8B", "1350M", 192, "7.8x", "2.8x", "40.0G", 1.09, 0.57, 0.916),
-    "nlp.c3": Printed("5.8B", "1327M", 192, "7.8x", "2.0x", "20.3G", 1.12, 0.68, 0.943),
-    "cv.c1": Printed("7.4B", "940M", 64, "7.8x", "3.5x", "29.1G", 0.87, 0.43, 0.926),
-    "cv.c2": Printed("3.8B", "983M", 64, "7.9x", "2.6x", "14.6G", 0.86, 0.58, 0.948),
-    "cv.c3": Printed("1.7B", "1021M", 64, "7.6x", "2.0x", "6.1G", 0.89, 0.68, 0.971),
-}
-"""The paper prints no row for NLP.c0."""
 
 SPACES = ("nlp.c3", "cv.c3", "cv.c2", "cv.c1", "nlp.c2", "nlp.c1", "nlp.c0")
 """Cheap ones first."""
@@ -121,7 +95,7 @@ def trial(recipe: Recipe, placement: Placement, memory: float) -> dict[str, Any]
     as_device_of(memory, max(0, beside))
     pipeline.initialise = lambda *arguments: None  # type: ignore[assignment]
     HostStore.populate = lambda *arguments: None  # type: ignore[method-assign]
-    cuda._pin = lambda host: False
+    cuda.pin = lambda *arguments: "a trial"
     with (
         tempfile.TemporaryDirectory() as folder,
         Pipeline(recipe, placement, Path(folder) / "access.jsonl") as engine,
@@ -166,44 +140,6 @@ def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Calla
         keep({**row, "devices": 1, **plain, "equal": "why" not in plain and equal([*rows, plain])})
 
 
-def cells(row: dict[str, Any]) -> list[str]:
-    """As the table's columns."""
-    head = [row["space"], f"{row['parameters'] / 1e6:,.0f} M, {row['bytes'] / 1e9:.1f} GB"]
-    if "why" in row:
-        return [head[0], row.get("engine", "–"), head[1], f"does not run: {row['why'].splitlines()[0][:200]}"]
-    timed, slots, counters = row.get("timed"), row.get("slots"), row.get("counters", {})
-    cached = counters.get("parameters in slots, bytes")
-    memory = counters.get("device memory, most bytes", row.get("device_bytes"))
-    return [
-        head[0], f"{row['engine']}, D = {row['devices']}", head[1],
-        f"{cached / 4e6:,.0f} M, {cached / 1e9:.2f} GB" if cached is not None else "–",
-        f"{row['batch']:,} ({row['largest']:,})" if "largest" in row else f"{row['batch']:,}",
-        f"{memory / 1e9:.1f} GB" if memory is not None else "–",
-        f"{timed['utilisation']:.2f}" if timed else "–", f"{row['host_bytes'] / 1e9:.1f} GB",
-        f"{timed['busy_ms_per_subnet'] / 1e3:.3f}" if timed else f"{row['ms_per_subnet'] / 1e3:.3f}",
-        f"{timed['bubble']:.3f}" if timed else "–", f"{slots['hit_rate']:.3f}" if slots else "–",
-        f"{row['setup_s']:.0f}", str(row.get("equal", "")),
-    ]  # fmt: skip
-
-
-def table(rows: list[dict[str, Any]]) -> None:
-    """Markdown."""
-    columns = "space, run, supernet, cached, batch (largest), device memory, utilisation, host memory, exec s, bubble"
-    columns += ", hits, set-up s, equal"
-    print("| " + " | ".join(columns.split(", ")) + " |\n" + "|---" * 13 + "|")
-    printed = ""
-    for row in rows:
-        paper = PAPER.get(row["space"])
-        if paper is not None and row["space"] != printed:
-            told = [
-                paper.supernet, paper.cached, f"{paper.batch} rows", f"{paper.gpu_memory} 11 GB", paper.utilisation,
-                paper.host, paper.exec_s, paper.bubble, paper.hits, "", "",
-            ]  # fmt: skip
-            print(f"| {row['space']} | paper, 8 GPUs | {' | '.join(map(str, told))} |")
-        printed = row["space"]
-        print(f"| {' | '.join(cells(row))} |")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spaces", default=",".join(SPACES), help="names of recipes, joined by ','")
@@ -222,6 +158,7 @@ def main() -> int:
     parser.add_argument("--reference", action="store_true")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--commit", help="of this code, where git cannot tell")
+    parser.add_argument("--show", type=kept, nargs="+", action=showing(table), metavar="FILE", help="results to print")
     parser.add_argument("--out", required=True, type=Path)
     given = parser.parse_args()
     as_device_of(given.memory)
@@ -243,7 +180,7 @@ def main() -> int:
         recipe = timed_recipe(f"recipes/{name}.toml", data, tokens if language else images)
         space_rows(name, recipe, given, keep)
     print()
-    table(result["rows"])
+    print("\n".join(table([result])))
     return 0 if all(row.get("equal", True) for row in result["rows"]) else 1
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/table5.py --out table5.json                         # one GPU, under two minutes
     python benchmarks/table5.py --device cpu --small --out table5.json    # rehearsal
+    python benchmarks/table5.py --show table5.json                        # the table of a kept result, nothing runs
 
 Layers are those of the project's own spaces (`nlp.*`, `cv.*`) without the residual, norm or addition of the block
 around them; the `cv` ones have their ReLU and BatchNorm. Two clocks:
@@ -27,12 +28,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
-from given import device, positive, whole, writable
+from given import device, kept, positive, showing, whole, writable
 from torch import Tensor, nn
 
 from sennit.profile.measure import MOST
@@ -230,6 +231,19 @@ def table(rows: Sequence[tuple[Layer, Measured]], sizes: Sizes, cuda: bool) -> l
     return lines
 
 
+def shown(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The tables of results."""
+
+    def made(kind: type, row: Mapping[str, Any]) -> Any:
+        return kind(**{field.name: row[field.name] for field in fields(kind)})
+
+    lines: list[str] = []
+    for held in results:
+        rows = [(made(Layer, row), made(Measured, row)) for row in held["rows"]]
+        lines += table(rows, made(Sizes, held["sizes"]), "gpus" in held["fingerprint"])
+    return lines
+
+
 def commit() -> str:
     """The commit of this checkout, if it is one."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
@@ -238,6 +252,7 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="NASPipe's Table 5 beside ours.")
+    parser.add_argument("--show", type=kept, nargs="+", action=showing(shown), metavar="FILE", help="results to print")
     parser.add_argument("--device", type=device, default="cuda", metavar="{cuda,cpu}")
     parser.add_argument("--small", action="store_true", help="sizes for a rehearsal")
     parser.add_argument("--length", type=whole(), help="tokens per sentence, which the paper does not print (64)")

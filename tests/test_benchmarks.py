@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DIGITS = str(ROOT / "recipes" / "digits.toml")
+RESULTS = ROOT / "benchmarks" / "results"
+GRAPHS = str(RESULTS / "graphs_nlp.c3_H200.json")
 
 
 @pytest.fixture
@@ -42,6 +45,11 @@ CASES = [
     *(("eviction", [DIGITS, "--subnets", n], "--subnets: must be a whole number") for n in NUMBERS),
     *(("eviction", [DIGITS, "--workers", n], "--workers: must be a whole number") for n in NUMBERS),
     *(("eviction", [DIGITS, "--copy", n], "--copy: must be a number above 0") for n in REALS),
+    ("table2", [], "required: --out"),
+    *((name, ["--show"], "--show: expected at least one argument") for name in ("table2", "table5")),
+    *((name, ["--show", "none.json"], "cannot read none.json") for name in ("table2", "table5")),
+    *((name, ["--show", __file__], "cannot read") for name in ("table2", "table5")),
+    *((name, ["--show", GRAPHS], "has no rows") for name in ("table2", "table5")),
     ("table5", ["--device", "cpu"], "required: --out"),
     ("table5", ["--device", "tpu", "--out", "t.json"], "must be cpu or cuda, got 'tpu'"),
     ("table5", ["--device", "cpu", "--out", "no/t.json"], "there is no folder no"),
@@ -72,3 +80,17 @@ def test_no_gpu(load, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         load("table5").main()
     assert "--device: torch sees no GPU; use cpu" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["table2", "table5"])
+def test_kept_results_are_shown_without_a_gpu_or_a_run(
+    name: str, load, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = sorted(RESULTS.glob(f"{name}_*.json"))
+    assert files
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--show", *map(str, files)])
+    with pytest.raises(SystemExit) as ended:
+        load(name).main()
+    lines = capfd.readouterr().out.splitlines()
+    assert ended.value.code == 0 and len({line.count("|") for line in lines}) == 1
+    assert len(lines) > sum(len(json.loads(file.read_text())["rows"]) for file in files)
