@@ -7,7 +7,6 @@ that reads one from an earlier piece gets a leaf of its own, and gradients are a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ import sennit as sn
 from sennit.program.cut import cut
 from sennit.program.run import bind_inputs, output_of, run_step
 from sennit.program.step import Program
+from sennit.program.unit import Unit
 from sennit.space.names import unique_tensors
 from sennit.supernet.context import StepContext, step_context
 from sennit.supernet.edge import enter
@@ -52,6 +52,17 @@ def results(space: nn.Module, loss: Tensor) -> dict[str, Tensor]:
     found = {f"value {n}": t.detach() for n, t in unique_tensors(space).items()}
     found |= {f"gradient {n}": p.grad for n, p in unique_tensors(space).items() if p.grad is not None}
     return {**found, "loss": loss.detach()}
+
+
+class Bound(nn.Module):
+    """A module with other parameters."""
+
+    def __init__(self, module: nn.Module, bound: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.held = (module, bound)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return functional_call(*self.held, args, kwargs)
 
 
 class Piece:
@@ -86,13 +97,13 @@ class Piece:
                     self.used[name, index] = tensor.detach().clone().requires_grad_()
                 return self.used[name, index]
 
-            target: Callable[..., Any] | None = None
+            unit: Unit | None = None
             if step.kind == "module":
                 module = modules[step.target]
                 bound = {path: parameter(name_of[id(p)]) for path, p in module.named_parameters(remove_duplicate=False)}
-                target = lambda *a, module=module, bound=bound, **k: functional_call(module, bound, a, k)  # noqa: E731
+                unit = Unit(Bound(module, bound))
             values = {n: self.value(n, step.index, travelled) for n in step.reads}
-            run_step(step, values, target, parameter, CONTEXT, torch.device("cpu"), True)
+            run_step(step, values, unit, parameter, CONTEXT, torch.device("cpu"), True)
             self.made.update({n: values[n] for n in step.writes})
         if self.last == len(self.program.steps):
             outputs = {n: self.value(n, self.last, travelled) for n in self.program.outputs}

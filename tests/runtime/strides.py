@@ -60,3 +60,26 @@ class Strides(sn.ModelSpace):
         for down, up in zip(self.down, self.up, strict=True):
             h = up(down(h))
         return self.head(h.flatten(1))
+
+
+class Mixed(sn.ModelSpace):
+    """The same, of torch's own layers: some give gradients whose channels come last, some values are read twice."""
+
+    def __init__(self, depth: int = 5) -> None:
+        super().__init__()
+        self.stem = Stem()
+        self.layers = nn.ModuleList([sn.LayerChoice(self.candidates()) for _ in range(depth)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(CHANNELS) for _ in range(depth)])
+        self.head = nn.Linear(CHANNELS * SIDE * SIDE, CLASSES)
+
+    @staticmethod
+    def candidates() -> list[nn.Module]:
+        last = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1).to(memory_format=torch.channels_last)
+        first = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+        return [last, first, nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.Dropout(0.2)), nn.Tanh()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            h = h + layer(norm(h))
+        return self.head(h.flatten(1))

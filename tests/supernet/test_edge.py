@@ -159,15 +159,12 @@ def test_an_edge_is_a_tensor_of_its_own() -> None:
     ],
     ids=["expanded", "channels-last", "unaligned", "strides of 1"],
 )
-@pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("use", [APART, ALONE, FIRST])
-def test_any_gradient_arrives_settled(grad: Tensor, use: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through hooks and through slices."""
-    monkeypatch.setattr(edge, "COPIED", limit)
+def test_any_gradient_arrives_settled(grad: Tensor, use: int) -> None:
     found: list[Tensor] = []
     made = torch.zeros(grad.shape, requires_grad=True) * 1
     out = enter(made, use)
-    assert (out is made) == (use == ALONE and not limit)
+    assert (out is made) == (use == ALONE)
     made.register_hook(found.append)
     out.backward(grad)
     (arrived,) = found
@@ -175,11 +172,9 @@ def test_any_gradient_arrives_settled(grad: Tensor, use: int, limit: int, monkey
     assert arrived.stride() == torch.empty(grad.shape).stride() and arrived.data_ptr() % ALIGNMENT["cpu"] == 0
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("use", [APART, ALONE, FIRST, SECOND])
-def test_hooks_of_a_step_stay_its_own(use: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_of_a_step_stay_its_own(use: int) -> None:
     """A module may hang a hook on what it is given: no other tensor gets it, and those that are there stay."""
-    monkeypatch.setattr(edge, "COPIED", limit)
     seen: list[str] = []
     made = torch.zeros(3, requires_grad=True) * 1
     made.register_hook(lambda grad: seen.append("maker"))
@@ -192,10 +187,8 @@ def test_hooks_of_a_step_stay_its_own(use: int, limit: int, monkeypatch: pytest.
     assert sorted(seen) == ["maker", "reader"]
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 16])
-def test_a_gradient_that_never_comes_stays_away(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_never_comes_stays_away() -> None:
     """Also where a backward says so: a parameter before it gets no gradient of zeros, which would be stepped with."""
-    monkeypatch.setattr(edge, "COPIED", limit)
     for use in (APART, ALONE, FIRST, SECOND):
         leaf = torch.zeros(3, requires_grad=True)
         Swallow.apply(enter(leaf * 1, use)).sum().backward()  # type: ignore[no-untyped-call]
@@ -212,9 +205,8 @@ def test_a_leaf_keeps_no_hook(use: int) -> None:
 
 
 @pytest.mark.parametrize("use", [APART, ALONE, FIRST])
-def test_a_hook_of_the_maker_finds_a_settled_gradient(use: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_of_the_maker_finds_a_settled_gradient(use: int) -> None:
     """As it does where the readers are on another worker: what it computes may depend on how numbers lie."""
-    monkeypatch.setattr(edge, "COPIED", 0)
     strides: list[tuple[int, ...]] = []
     made = torch.zeros(4, 6, 5, 2, requires_grad=True) * 1
     made.register_hook(lambda grad: strides.append(grad.stride()))
@@ -224,15 +216,11 @@ def test_a_hook_of_the_maker_finds_a_settled_gradient(use: int, monkeypatch: pyt
     assert strides == [made.stride()]
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 16])
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels-last"])
 @pytest.mark.parametrize("known", [False, True])
-def test_two_steps_add_up_as_if_each_were_apart(
-    limit: int, last: bool, known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_steps_add_up_as_if_each_were_apart(last: bool, known: bool) -> None:
     """Sums of uses are settled one by one, or their sum is: the same numbers, settled for the maker. Each step uses the
     value several times, over ways of different length, and the second step's way to the loss is the longer one."""
-    monkeypatch.setattr(edge, "COPIED", limit)
     value = torch.randn(2, 3, 4, 4)
     if last:
         value = value.to(memory_format=torch.channels_last)
@@ -277,8 +265,3 @@ class Swallow(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:  # type: ignore[override]
         return None
-
-
-def test_a_value_read_by_several_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge, "COPIED", 0)
-    test_a_value_read_by_several_steps()

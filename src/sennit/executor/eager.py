@@ -21,6 +21,7 @@ from sennit.executor.split import Joint, split, weight_gradients
 from sennit.program.cut import Run
 from sennit.program.run import Values, run_step
 from sennit.program.step import Program, Step
+from sennit.program.unit import Units
 from sennit.supernet.context import StepContext
 from sennit.supernet.edge import enter, settled
 
@@ -79,6 +80,7 @@ class EagerExecutor:
         self.kept = kept
         for module in self.modules.values():
             module.training = True
+        self.units = Units(self.modules)
         self._names = dict(names)
         self._tables: dict[str, list[tuple[dict[str, Any], str, str]]] = {
             path: [
@@ -212,7 +214,7 @@ class EagerExecutor:
         held = [parameter(name) for name in self.held_by(step.target)]
         ctx.held.append((step.target, held))
         self._bind(step.target, held)
-        run_step(step, values, self.modules[step.target], parameter, context, self.device, True)
+        run_step(step, values, self.units.at(step.target), parameter, context, self.device, True)
 
     def _bind(self, target: str, held: Sequence[Tensor]) -> None:
         for (table, attribute, _), tensor in zip(self._tables[target], held, strict=True):

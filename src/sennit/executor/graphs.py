@@ -24,11 +24,11 @@ from sennit.executor.capture import Capturing, NotCapturable
 from sennit.executor.eager import EagerExecutor, Gradients, Received, RunContext, summed
 from sennit.executor.layer_graph import Found, LayerGraph, Played
 from sennit.executor.loss_graph import LossCall, LossGraph
-from sennit.executor.sameness import Unknown, same_call, same_module
 from sennit.executor.staging import Staging
 from sennit.memory.parcel import parcels
 from sennit.program.cut import Run
 from sennit.program.run import Values, output_of
+from sennit.program.sameness import Unknown, same_call, same_module
 from sennit.program.step import Program, Step
 from sennit.program.template import Ref
 from sennit.supernet.bits import same_bits

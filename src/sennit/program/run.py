@@ -6,14 +6,14 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sennit.errors import SpaceError
 from sennit.program.refusals import MODIFIED
 from sennit.program.step import Program, Step
 from sennit.program.template import Ref
+from sennit.program.unit import Unit
 from sennit.supernet.context import StepContext
-from sennit.supernet.draws import draws_with_torch
 from sennit.supernet.edge import enter
 
 Values = MutableMapping[int, Any]
@@ -23,21 +23,19 @@ Values = MutableMapping[int, Any]
 def run_step(
     step: Step,
     values: Values,
-    target: Callable[..., Any] | None,
+    unit: Unit | None,
     parameter: Callable[[str], Tensor],
     context: StepContext | None,
     device: torch.device,
     training: bool,
-    torch_only: bool | None = None,
 ) -> None:
     """Run one step: read its values through Edges, store what it produces.
 
     Args:
         values: read and added to.
-        target: the module of a "module" step, its parameters in place; None for other kinds.
+        unit: of a "module" step, its parameters in place; None for other kinds.
         parameter: tensor of a parameter or buffer that a "call" step names.
         context: random key and precision; None leaves generators alone.
-        torch_only: the step runs code of torch and sennit alone (`draws_with_torch`), if that is known.
 
     Raises:
         SpaceError: the step has modified a tensor that came in.
@@ -45,9 +43,16 @@ def run_step(
     if step.kind == "shape":
         values[step.writes[0]] = tuple(values[step.reads[0]].shape)
         return
-    if torch_only is None:
-        torch_only = not isinstance(target, nn.Module) or draws_with_torch(target)
-    entered = [enter(v, use, torch_only) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
+    torch_only, landing = True, None
+    if unit is not None:
+        torch_only = unit.torch_only
+        if torch_only and step.steady and training:
+            precision = context.precision if context is not None else ""
+            landing = unit.landing([values[n] for n, _ in step.entries], (device, precision))
+    if landing is not None:
+        entered = landing.enter([values[n] for n, _ in step.entries], [use for _, use in step.entries])
+    else:
+        entered = [enter(v, use, torch_only) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
     if context is not None:
         context.enter(step.key, torch_only=torch_only)
     args, kwargs = entered, _NOTHING
@@ -55,15 +60,16 @@ def run_step(
         by_number = dict(zip(step.reads, entered, strict=True))
         args = step.fill_args(by_number, parameter, training, device)
         kwargs = step.fill_kwargs(by_number, parameter, training, device)
-    function = target if target is not None else step.target
-    came = [v for v in entered if isinstance(v, Tensor)] if training else []
+    function = unit.module if unit is not None else step.target
+    # what a unit of torch's does to its inputs, it does each time
+    came = [v for v in entered if isinstance(v, Tensor)] if training and not (landing and landing.calls > 1) else []
     versions = [tensor._version for tensor in came]
     if step.no_grad:
         with torch.no_grad():
             result = _call(function, args, kwargs, context)
     else:
         result = _call(function, args, kwargs, context)
-    if versions != [tensor._version for tensor in came]:
+    if came and versions != [tensor._version for tensor in came]:
         raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
 

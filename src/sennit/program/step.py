@@ -63,6 +63,9 @@ class Step:
     unforeseen: tuple[str, ...] = ()
     entries: tuple[tuple[int, int], ...] = field(default=(), init=False, repr=False, compare=False)
     """Each value read, and how this step uses it (`enter`); filled in by the program."""
+    steady: bool = field(default=False, init=False, repr=False, compare=False)
+    """A module called with values alone, which gives one value, no output of the program: its gradient comes from
+    steps, settled. Filled in by the program."""
     groups: tuple[tuple[str, ...], tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
     """Names of the groups read and written; filled in by `Groups.of_step`."""
 
@@ -130,7 +133,7 @@ class Program:
 
     def note_entries(self) -> None:
         """Tell each step how it uses the values that it reads: what a step made and nothing else beside, alone, or as
-        one of two."""
+        one of two; and whether gradients arrive settled at what it makes."""
         users = Counter(v for step in self.steps if step.kind != "shape" for v in step.reads)
         users.update(self.outputs)
         single = {v for step in self.steps if len(step.writes) == 1 for v in step.writes}
@@ -149,6 +152,8 @@ class Program:
 
         for step in self.steps:
             step.entries = tuple([(v, use(v) if step.kind != "shape" else APART) for v in step.reads])
+            one = len(step.writes) == 1 and step.writes[0] not in self.outputs
+            step.steady = one and step.kind == "module" and step.direct and not step.no_grad
 
     @cached_property
     def dead(self) -> list[tuple[int, ...]]:

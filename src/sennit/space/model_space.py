@@ -111,24 +111,15 @@ class Binding:
     """Finds a space's own modules and tensors by path and canonical name."""
 
     def __init__(self, space: nn.Module) -> None:
+        from sennit.program.unit import Units
         from sennit.space.names import canonical_names, unique_tensors
 
         self.modules = dict(space.named_modules())
         self.tensors = unique_tensors(space)
         self.names = canonical_names(space)
         self.parameters = list(space.parameters())
-        self._units: dict[str, tuple[nn.Module, bool]] = {}
+        self.units = Units(self.modules)
         self._places: dict[str, list[tuple[nn.Module, str, str]]] = {}
-
-    def unit(self, path: str) -> tuple[nn.Module, bool]:
-        """The unit at `path`, and whether it draws with torch alone."""
-        known = self._units.get(path)
-        if known is None:
-            from sennit.supernet.draws import draws_with_torch
-
-            module = self.modules[path]
-            known = self._units[path] = (module, draws_with_torch(module))
-        return known
 
     def places(self, path: str) -> list[tuple[nn.Module, str, str]]:
         """`(module, attribute, canonical name)` of every parameter inside the unit at `path`."""
@@ -167,13 +158,13 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
     tensor_of = binding.tensors.__getitem__
     as_they_are = not program.tied and not space.__dict__.get("_kept_buffers")
     for step, dead in zip(program.steps, program.dead, strict=True):
-        target, torch_only = binding.unit(step.target) if step.kind == "module" else (None, True)
+        unit = binding.units.at(step.target) if step.kind == "module" else None
         if as_they_are:
-            run_step(step, values, target, tensor_of, context, device, training, torch_only)
+            run_step(step, values, unit, tensor_of, context, device, training)
         else:
             parameter = _parameter_of(binding, program, {})
-            with _InPlace(space, binding, program, step, parameter) if target is not None else nullcontext():
-                run_step(step, values, target, parameter, context, device, training, torch_only)
+            with _InPlace(space, binding, program, step, parameter) if unit is not None else nullcontext():
+                run_step(step, values, unit, parameter, context, device, training)
         for n in dead:
             del values[n]
     return output_of(program, values)

@@ -21,14 +21,16 @@ strides of a new tensor, and aligned.
 A step of the user's own may look at the gradient of what it is given, by a hook, and must find its own sum, settled. So
 where two steps use a value, only those of torch and sennit do without view and hook of their own.
 
-A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing. Small tensors
-on a CPU are sliced instead where each use would need a hook (`COPIED`). A hook that the value's maker has hung on it
-must find a gradient that is settled, so such a value is entered APART.
+A hook that finds nothing to do costs less than a backward written in Python, and it copies nothing; where nothing is
+ever to be done, `Landing` leaves it out. (So each of two hangs one at the value: it cannot know whether the other
+does.) A hook that the value's maker has hung on it must find a gradient that is settled, so such a value is entered
+APART.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -37,10 +39,6 @@ from torch import Tensor
 
 ALIGNMENT = {"cpu": 64, "cuda": 256, "meta": 1}
 """Bytes on which a tensor's first element must lie. Vector kernels treat the ends of unaligned rows apart."""
-
-COPIED = 1 << 16
-"""Bytes on a CPU up to which torch's own slice of the whole is taken, a view whose backward copies the gradient: the
-same values in the same layout, and for small tensors less than a hook takes."""
 
 _CPU, _GPU = ALIGNMENT["cpu"], ALIGNMENT["cuda"]
 
@@ -77,14 +75,8 @@ def settled(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def enter(tensor: Tensor, use: int = APART, known: bool = False) -> Tensor:
-    """`tensor` as a step may use it.
-
-    Args:
-        use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `SECOND` if one other is, too; these only if
-            what made it made nothing else. Else `APART`.
-        known: the step runs code of torch and sennit alone, which hangs no hooks on what it is given.
-    """
+def in_place(tensor: Tensor) -> Tensor:
+    """As `settled`."""
     # written out: it is done at every step
     good = (
         (tensor.is_cpu or tensor.is_cuda)
@@ -92,42 +84,62 @@ def enter(tensor: Tensor, use: int = APART, known: bool = False) -> Tensor:
         and (1 not in tensor.shape or tensor.stride() == strides_of(tensor.shape))
         and not tensor.data_ptr() % (_CPU if tensor.is_cpu else _GPU)
     )
-    placed = tensor if good else settled(tensor)
+    return tensor if good else settled(tensor)
+
+
+def enter(
+    tensor: Tensor, use: int = APART, known: bool = False, hooks: OrderedDict[int, Any] | None = None
+) -> Tensor:  # fmt: skip
+    """`tensor` as a step may use it.
+
+    Args:
+        use: `ALONE` if this step is the only user of `tensor`, `FIRST` or `SECOND` if one other is, too; these only if
+            what made it made nothing else. Else `APART`.
+        known: the step runs code of torch and sennit alone, which hangs no hooks on what it is given.
+        hooks: `watched`, to be hung where the sum of this step alone arrives.
+    """
+    placed = in_place(tensor)
     if not (tensor.requires_grad and torch.is_grad_enabled()):
         return placed
     if use and (tensor.is_leaf or tensor._backward_hooks is not None):  # a leaf would keep the hook
         use = APART
-    if use == FIRST:
-        _settle_at(tensor)
+    if use == FIRST or (known and use == SECOND):
+        _settle_at(tensor, _HOOKS)
     if known and use >= FIRST:
         return tensor.view_as(tensor) if placed is tensor and use == FIRST else placed
-    if tensor.is_cpu and tensor.dim() and tensor.nbytes <= COPIED:
-        return placed[:]
     if placed is tensor and use != ALONE:
         placed = tensor.view_as(tensor)
-    _settle_at(placed)
+    _settle_at(placed, _HOOKS if hooks is None else hooks)
     return placed
 
 
-def _settle_at(tensor: Tensor) -> None:
+def _settle_at(tensor: Tensor, hooks: OrderedDict[int, Any]) -> None:
     """Settle the gradient that arrives at a tensor which has no hooks yet."""
     # as `register_hook`, but with one dict for all: the node keeps it, and the tensor gives it back at once, since
     # whoever registers a hook of his own would add it to this one. A dict for each would set off Python's collector
-    tensor._backward_hooks = _HOOKS
+    tensor._backward_hooks = hooks
     tensor.grad_fn._register_hook_dict(tensor)  # type: ignore[union-attr]
     tensor._backward_hooks = None
 
 
 def _settle(grad: Tensor | None) -> Tensor | None:
     """A gradient settled; None for one that is, or that never came."""
-    if grad is None or (
-        (grad.is_cpu or grad.is_cuda)
-        and grad.is_contiguous()
-        and (1 not in grad.shape or grad.stride() == strides_of(grad.shape))
-        and not grad.data_ptr() % (_CPU if grad.is_cpu else _GPU)
-    ):
+    if grad is None:
         return None
-    return settled(grad)
+    placed = in_place(grad)
+    return None if placed is grad else placed
 
 
 _HOOKS: OrderedDict[int, Any] = OrderedDict({0: _settle})
+
+
+def watched(note: Callable[[bool], None]) -> Callable[[Tensor | None], Tensor | None]:
+    """A hook that settles, and tells whether the gradient was settled before; nothing of one that never came."""
+
+    def settle(grad: Tensor | None) -> Tensor | None:
+        placed = _settle(grad)
+        if grad is not None:
+            note(placed is None)
+        return placed
+
+    return settle

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sennit.executor.sameness import Unknown, same_module
+from sennit.program.sameness import Unknown, same_module
 
 
 class Layer(nn.Module):
