@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks.speed.costs import HostCost, Prices, host_cost
-from benchmarks.speed.limit import limit
+from benchmarks.speed.costs import ALIKE, HostCost, Prices, Shares, host_cost
+from benchmarks.speed.limit import limit, through_stages
 from benchmarks.speed.once import made
-from benchmarks.speed.predict import critical_path, load_of, predicted, work
+from benchmarks.speed.predict import PricedLoad, critical_path, load_of, predicted, work
 from benchmarks.speed.rows import BASE, LAYERS, STAGES, Row
 from benchmarks.speed.window import Window
 
@@ -53,14 +53,14 @@ class Seen:
         found = (self.rows.get(Row(name, row.micro_batches, executor=row.executor).key) for name in (LAYERS, STAGES))
         return host_cost(*((r["tasks"], r["idle_s"]) for r in found if r is not None and "tasks" in r))
 
-    def in_longer_tasks(self, row: Row) -> float:
+    def in_longer_tasks(self, row: Row) -> Shares:
         """What layers of a row take, by what they take as tasks of their own: in longer tasks a device waits less for
         launches."""
         if row.placed.get("release") == "layer":
-            return 1.0
+            return ALIKE
         ways = (Row(name, row.micro_batches, executor=row.executor).key for name in (LAYERS, STAGES))
-        alone, joined = (self.rows.get(key, {}).get("busy_s") for key in ways)
-        return joined / alone if alone and joined else 1.0
+        alone, joined = (self.rows.get(key, {}).get("shares_s", (0.0, 0.0, 0.0)) for key in ways)
+        return Shares(*(j / a if a and j else 1.0 for a, j in zip(alone, joined, strict=True)))
 
     def looked(self, row: Row) -> Mapping[str, float] | None:
         """Kernels of a row, or of the same layers on one device."""
@@ -85,29 +85,43 @@ def _one(row: Row) -> dict[str, Any]:
     prices, shapes = seen.prices_for(row), seen.shapes[row.micro_batches]
     assert prices is not None
     one = Row(LAYERS, row.micro_batches, placed={"release": "layer"})
-    alone = load_of(made(seen.recipe, one), one.placement(seen.device), prices, shapes, window.steps)
+    shares = seen.in_longer_tasks(row)
+    alone = load_of(made(seen.recipe, one), one.placement(seen.device), prices, shapes, window.steps, shares)
     timed, looked = work(alone, range(window.begin, window.end)), seen.looked(row)
     kernel_s, times = timed, 1.0  # without a GPU: what tasks take
     if looked is not None:
         times = looked["kernel_ms"] / 1e3 / work(alone, window.looked_at)
         kernel_s = times * timed
     said: float | str | None = None
-    path = 0.0
+    path = stages = 0.0
     if row.name != BASE:
         try:
-            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, seen.in_longer_tasks(row))
+            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, shares)
         except UserError as error:
             return {"predicted_ms": str(error).splitlines()[0]}
         said = None if "budget" in row.placed else predicted(load, window, seen.host(row), seen.message_s)
         fine = replace(row.placement(seen.device), release="layer", schedule="csp") if recipe.sync == "csp" else None
-        path = critical_path(load_of(recipe, fine, prices, shapes, window.steps, times)) if fine is not None else 0.0
+        if fine is not None:
+            layers = load_of(recipe, fine, prices, shapes, window.steps, shares.by(times))
+            path, stages = critical_path(layers), _stages(layers, window)
     there, back = _bytes(seen.rows.get(row.key, {}), window)
     links = tuple(seen.links.get(name, seen.links["host to host"]) for name in ("host to device", "device to host"))
-    bound = limit(1e3 * kernel_s, row.workers, there, back, (links[0], links[1]), path)
+    bound = limit(1e3 * kernel_s, row.workers, there, back, (links[0], links[1]), path, stages)
     return {
         "predicted_ms": said, "kernel_ms": 1e3 * kernel_s, "task_ms": 1e3 * timed, "limit_ms": bound.ms,
-        "binds": bound.binds, "limit": {"kernels": bound.kernels, "copies": bound.copies, "path": bound.path},
+        "binds": bound.binds, "limit": asdict(bound),
     }  # fmt: skip
+
+
+def _stages(layers: PricedLoad, window: Window) -> float:
+    """Milliseconds per subnet, for any partition into as many stages; 0 if subnets do not take turns, or stages have
+    several workers."""
+    recipe, placement = layers.recipe, layers.placement
+    if recipe.sharing.kind != "strict" or placement.replicas > 1 or placement.split:
+        return 0.0
+    shared, m, n = recipe.built.always[0], recipe.micro_batches, placement.workers * placement.chunks
+    timed = [p for y, p in enumerate(layers.subnets()) if window.begin <= y < window.end]
+    return 1e3 * sum(through_stages(pieces, shared, m, n) for pieces in timed) / len(timed)
 
 
 def _bytes(row: Mapping[str, Any], window: Window) -> tuple[float, float]:

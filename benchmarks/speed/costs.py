@@ -5,8 +5,11 @@
 
 A task with several steps (functions between layers go with the layer before) is shared out as the profile says. The
 last backward of a subnet in a layer steps it; what that one takes longer than the others is the step. With one
-micro-batch it cannot be told from the backward, and stays in it. Steps outside of tasks (on GPUs, where norms are told
-late) are shared out to layers by the bytes of their parameters.
+micro-batch it cannot be told from the backward, and stays in it. Where steps are outside of tasks (on GPUs, whose norms
+are told late) they are shared out to layers by the bytes of their parameters, and a backward is all that it takes.
+
+Of the same layers in tasks of several, forwards, backwards and steps take other `Shares` of that, each by itself: a
+device waits less for launches, which are most of a small layer's forward and step, and little of its backward.
 """
 
 from __future__ import annotations
@@ -14,13 +17,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from sennit.profile.profile import Profile
 from sennit.program.cut import Run
 from sennit.program.step import Step
 from sennit.simulate.load import Cost
 from sennit.trace.span import Span
+
+
+class Shares(NamedTuple):
+    """A number each for forwards, backwards and steps: seconds, or what their prices are multiplied by."""
+
+    forward: float = 1.0
+    backward: float = 1.0
+    step: float = 1.0
+
+    def by(self, factor: float) -> Shares:
+        return Shares(*(factor * share for share in self))
+
+
+ALIKE = Shares()
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Prices:
     ratios: Mapping[str, tuple[float, float]]
     stepping: Mapping[int, float] = field(default_factory=dict[int, float])
 
-    def at(self, shape: str, times: float = 1.0) -> ShapePrices:
+    def at(self, shape: str, times: Shares = ALIKE) -> ShapePrices:
         """For batches of a shape; of one that was not met, those of another."""
         return ShapePrices(self, shape if shape in self.found else next(iter(self.found)), times)
 
@@ -63,11 +80,12 @@ class ShapePrices:
 
     prices: Prices
     shape: str
-    times: float
+    times: Shares
 
     def of_steps(self, steps: Iterable[Step]) -> Cost:
         pairs = [self.prices.of(self.shape, step.name) for step in steps]
-        forward, backward = (self.times * sum(column) for column in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+        found = map(sum, zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+        forward, backward = (times * seconds for times, seconds in zip(self.times[:2], found, strict=True))
         return Cost(forward, backward, backward / 2, backward / 2)
 
 
@@ -93,7 +111,7 @@ def prices_of(
     steps: dict[int, list[float]] = {}
     told: dict[str, list[tuple[float, float, float, float]]] = {}
     for (y, r), kinds in tasks.items():
-        forward, (backward, step) = fmean(map(_seconds, kinds["F"])), _apart(kinds["B"])
+        forward, (backward, step) = fmean(map(_seconds, kinds["F"])), _apart(kinds["B"], inside=not outside)
         known = [(n, profile.kinds[n]) for s in runs[y][r].steps if (n := profile.steps.get(s.name)) is not None]
         whole = (sum(k.forward for _, k in known), sum(k.backward for _, k in known))
         told.setdefault(shapes[y], []).append((forward, backward, *whole))
@@ -119,11 +137,13 @@ def _seconds(span: Span) -> float:
     return span.end - span.start
 
 
-def _apart(backwards: Sequence[Span]) -> tuple[float, float]:
-    """Seconds of a backward, and of the step behind the last one."""
+def _apart(backwards: Sequence[Span], *, inside: bool) -> tuple[float, float]:
+    """Seconds of a backward, and of the step behind the last one, if that is inside of it."""
     held = sorted(backwards, key=lambda span: span.start)
     if not held:
         return 0.0, 0.0
+    if not inside:
+        return fmean(map(_seconds, held)), 0.0
     others = [_seconds(span) for span in held[:-1]] or [_seconds(held[-1])]
     return fmean(others), max(0.0, _seconds(held[-1]) - fmean(others))
 
@@ -175,6 +195,20 @@ def idle_of(spans: Iterable[Span], sampled: range) -> tuple[float, float, float]
     inside = [span for span in held if begin <= span.start < end]
     busy, n = sum(map(_seconds, inside)), len(sampled)
     return sum(span.kind != "U" for span in inside) / n, max(0.0, end - begin - busy) / n, busy / n
+
+
+def shares_of(spans: Iterable[Span], sampled: range) -> Shares:
+    """Of one worker: seconds per subnet of forwards, backwards and steps, told apart as for prices."""
+    tasks: dict[tuple[int, int], list[Span]] = {}
+    seconds = {"F": 0.0, "B": 0.0, "U": 0.0}
+    for span in spans:
+        if span.seq_id in sampled:
+            seconds[span.kind] += _seconds(span)
+            if span.kind == "B":
+                tasks.setdefault((span.seq_id, span.run), []).append(span)
+    inside = 0.0 if seconds["U"] else sum(_apart(held, inside=True)[1] for held in tasks.values())
+    n = len(sampled)
+    return Shares(seconds["F"] / n, (seconds["B"] - inside) / n, (seconds["U"] + inside) / n)
 
 
 def to_plain(prices: Prices) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import HASHES
-from benchmarks.speed.costs import idle_of
+from benchmarks.speed.costs import idle_of, shares_of
 from benchmarks.speed.kernels import Look, LookingExecutor
 from benchmarks.speed.rows import LAYERS, Row
 from benchmarks.speed.window import GAP, Window
@@ -116,4 +116,5 @@ def _train(recipe: Recipe, row: Row, window: Window, device: str, most_s: int) -
             if row.workers == 1:
                 spans = [span for span in trace.spans if span.seq_id in near]
                 found["tasks"], found["idle_s"], found["busy_s"] = idle_of(spans, window.sampled)
+                found["shares_s"] = shares_of(spans, window.sampled)
     return found, spans if row.name == LAYERS else []

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.speed.costs import HostCost, Prices
+from benchmarks.speed.costs import ALIKE, HostCost, Prices, Shares
 from benchmarks.speed.window import Window
 
 from sennit.errors import UserError
@@ -27,12 +27,12 @@ class PricedLoad(RecipeLoad):
     """A recipe's subnets; what a layer takes depends on the shape of the batch.
 
     Attributes:
-        times: all prices are multiplied by it.
+        times: prices are multiplied by it.
     """
 
     prices: Prices | None = None
     shapes: Mapping[int, str] | None = None
-    times: float = 1.0
+    times: Shares = ALIKE
 
     def subnets(self) -> Iterator[Sequence[Piece]]:
         built, plans, prices, shapes = self.recipe.built, self.plans, self.prices, self.shapes
@@ -41,7 +41,7 @@ class PricedLoad(RecipeLoad):
         for y, runs in enumerate(self.runs()):
             spread = [plans.spread(y, run.steps[0].block, self.micro_batches) for run in runs]
             pieces = pieces_of(runs, spread, built.groups, frozen, prices.at(shapes[y], self.times))
-            steps = [self.times * prices.step(run.steps) for run in runs]
+            steps = [self.times.step * prices.step(run.steps) for run in runs]
             yield [replace(piece, step=step) for piece, step in zip(pieces, steps, strict=True)]
 
 
@@ -56,7 +56,7 @@ def most_common(shapes: Mapping[int, str]) -> str:
 
 
 def load_of(
-    recipe: Recipe, placement: Placement, prices: Prices, shapes: Mapping[int, str], steps: int, times: float = 1.0
+    recipe: Recipe, placement: Placement, prices: Prices, shapes: Mapping[int, str], steps: int, times: Shares = ALIKE
 ) -> PricedLoad:
     """A placement of a recipe, priced."""
     held, mean = settled(recipe, placement), prices.at(most_common(shapes))

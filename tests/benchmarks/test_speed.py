@@ -14,7 +14,7 @@ import torch
 from benchmarks.runs import HASHES
 from benchmarks.speed import hops, kept, once
 from benchmarks.speed.beside import Seen
-from benchmarks.speed.costs import HostCost, host_cost, idle_of, prices_of
+from benchmarks.speed.costs import ALIKE, HostCost, Shares, host_cost, idle_of, prices_of, shares_of
 from benchmarks.speed.kernels import Look, LookingExecutor, summed
 from benchmarks.speed.limit import limit
 from benchmarks.speed.rows import LAYERS, Row, Ways
@@ -169,8 +169,9 @@ def test_prices_are_means_shared_out_as_the_profile_says_and_the_last_backward_s
     forward, backward = (8.0 + 3.0) / (4.0 + 3.0), (4.0 + 1.0) / (8.0 + 6.0)
     assert prices.of("s", "rare") == (pytest.approx(10 * forward), pytest.approx(20 * backward))
     assert prices.of("s", "a shape, which is not measured") == (0.0, 0.0)
-    cost = prices.at("a shape that was not met", 2.0).of_steps(steps("a", "add").steps)
-    assert cost.forward == pytest.approx(2 * 6.5) and cost.whole == pytest.approx(2 * 3.0)
+    cost = prices.at("a shape that was not met", Shares(2.0, 3.0)).of_steps(steps("a", "add").steps)
+    assert cost.forward == pytest.approx(2 * 6.5) and cost.whole == pytest.approx(3 * 3.0)
+    assert prices.at("s").of_steps([]).whole == 0.0
 
 
 def test_with_one_micro_batch_a_step_stays_in_its_backward() -> None:
@@ -180,22 +181,40 @@ def test_with_one_micro_batch_a_step_stays_in_its_backward() -> None:
 
 
 def test_steps_outside_of_tasks_are_shared_out_by_bytes() -> None:
-    """`a` and `b` are of one kind, `add` has no parameters, `rare` as many as `a`: three layers of 8 bytes."""
+    """`a` and `b` are of one kind, `add` has no parameters, `rare` as many as `a`: three layers of 8 bytes. What the
+    last backward takes longer is no step then."""
     runs = {5: [steps("a", "add"), steps("rare")], 6: [steps("b")]}
     spans = [lap(k, y, 0, r, 0.0, 1.0) for y, r in ((5, 0), (5, 1), (6, 0)) for k in "FB"]
+    spans += [lap("B", y, 1, r, 4.0, 2.0) for y, r in ((5, 0), (5, 1), (6, 0))]
     spans += [lap("U", 5, -1, -1, 9.0, 4.0), lap("U", 6, -1, -1, 9.0, 2.0), lap("U", 7, -1, -1, 9.0, 50.0)]
     prices = prices_of(spans, runs, {5: "s", 6: "s"}, PROFILE)
     assert prices.step(steps("a").steps) == prices.step(steps("rare").steps) == pytest.approx(6.0 / 3)
+    assert prices.of("s", "rare")[1] == pytest.approx(1.5)
     assert prices.step(steps("add").steps) == 0.0
 
 
 def test_layers_of_longer_tasks_take_what_one_row_took_beside_the_other() -> None:
+    """Forwards, backwards and steps by themselves: a whole that takes seven tenths may have backwards as before."""
     layers, stages = (Row(name, 2, executor="graphs").key for name in ("layers", "stages"))
-    rows = {layers: {"busy_s": 0.1}, stages: {"busy_s": 0.07}}
+    rows = {layers: {"shares_s": (0.04, 0.05, 0.01)}, stages: {"shares_s": (0.018, 0.05, 0.002)}}
     seen = Seen(None, None, "cpu", {}, rows, {}, 0.0, {})  # type: ignore[arg-type]
-    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2})) == pytest.approx(0.7)
-    assert seen.in_longer_tasks(Row("CSP 6", 2, 2, "graphs", placed={"release": "layer"})) == 1.0
-    assert seen.in_longer_tasks(Row("CSP 2", 4, 2, "graphs")) == 1.0  # nothing is known of this M
+    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2})) == pytest.approx((0.45, 1.0, 0.2))
+    assert seen.in_longer_tasks(Row("CSP 6", 2, 2, "graphs", placed={"release": "layer"})) == ALIKE
+    assert seen.in_longer_tasks(Row("CSP 2", 4, 2, "graphs")) == ALIKE  # nothing is known of this M
+    rows[stages]["shares_s"] = (0.018, 0.0, 0.002)  # no backward was seen
+    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs")) == pytest.approx((0.45, 1.0, 0.2))
+
+
+def test_seconds_of_forwards_backwards_and_steps_are_all_seconds_of_the_sampled_subnets() -> None:
+    """Steps are outside of tasks, else what the last backward of a run takes longer than those before it."""
+    spans = [lap("F", 1, j, r, 0.0, 1.0 + r) for j in (0, 1) for r in (0, 1)]
+    spans += [lap("B", 1, 0, 1, 5.0, 2.0), lap("B", 1, 1, 1, 7.0, 5.0), lap("B", 1, 1, 0, 13.0, 4.0)]
+    spans += [lap("B", 1, 0, 0, 17.0, 3.0), lap("U", 9, -1, -1, 30.0, 7.0)]
+    assert shares_of(spans, range(1, 3)) == pytest.approx((6.0 / 2, (14.0 - 3.0) / 2, 3.0 / 2))
+    assert shares_of(spans[:4], range(1, 2)) == (6.0, 0.0, 0.0)
+    found = shares_of([*spans, lap("U", 1, -1, -1, 20.0, 0.5)], range(1, 3))
+    assert found == pytest.approx((6.0 / 2, 14.0 / 2, 0.5 / 2))  # steps are outside: backwards are what they are
+    json.dumps(found)
 
 
 def test_a_hop_is_a_part_of_a_way_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ open on both sides; a process killed between making one and removing it leaves i
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import pickle
 import re
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -52,11 +54,19 @@ def _start_loader(parent: int, number: int) -> None:
 
 
 class _Pickled(Dataset[bytes]):
-    def __init__(self, batches: KeyedBatches) -> None:
-        self.batches = batches
+    """Batches as bytes.
+
+    Args:
+        loaded: in memory that all processes share, at seq id modulo its length: the last subnet loaded.
+    """
+
+    def __init__(self, batches: KeyedBatches, loaded: np.ndarray) -> None:
+        self.batches, self.loaded = batches, loaded
 
     def __getitem__(self, seq_id: int) -> bytes:
-        return pickle.dumps(self.batches[seq_id], protocol=5)  # not torch's own pickler, which shares memory
+        held = pickle.dumps(self.batches[seq_id], protocol=5)  # not torch's own pickler, which shares memory
+        self.loaded[seq_id % len(self.loaded)] = seq_id
+        return held
 
 
 class _From(Sampler[int]):
@@ -84,6 +94,15 @@ class BatchSource:
         self.held: dict[int, Any] = {}
         self.stream: Iterator[Any] | None = None
         self.next_id = 0
+        self.loaded = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), dtype=np.int64)
+
+    def there(self, seq_id: int) -> bool:
+        """Whether loader processes have a batch, so that `get` would not wait for them."""
+        if seq_id in self.held:
+            return True
+        if self.stream is None or seq_id < self.next_id:
+            return False
+        return all(self.loaded[y % len(self.loaded)] == y for y in range(self.next_id, seq_id + 1))
 
     def get(self, seq_id: int) -> Any:
         """The batch `(x, y)` of a subnet."""
@@ -106,7 +125,11 @@ class BatchSource:
             self.next_id = seq_id
             self.stream = self._start(seq_id)
         while True:
-            batch = self._next()
+            try:
+                batch = self._next()
+            except Exception:
+                self.stream = None  # it has gone past this batch: whoever asks again must not be given the next one
+                raise
             loaded = self.next_id
             self.next_id += 1
             if loaded == seq_id:
@@ -114,15 +137,17 @@ class BatchSource:
             self.held.setdefault(loaded, batch)
 
     def _start(self, seq_id: int) -> Iterator[Any]:
+        self.loaded[:] = -1
         with warnings.catch_warnings():
             # how many is the user's choice; that this process has threads does not matter to a loader
             warnings.filterwarnings("ignore", "This DataLoader will create")
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             return iter(
                 DataLoader(
-                    _Pickled(self.batches), batch_size=None, sampler=_From(seq_id, None), num_workers=self.processes,
-                    prefetch_factor=self.prefetch, worker_init_fn=partial(_start_loader, os.getpid()),
-                    generator=torch.Generator(),
+                    _Pickled(self.batches, self.loaded), batch_size=None, sampler=_From(seq_id, None),
+                    num_workers=self.processes, prefetch_factor=self.prefetch, generator=torch.Generator(),
+                    worker_init_fn=partial(_start_loader, os.getpid()),
+                    multiprocessing_context="fork",  # they write into memory that they share with this process
                 )
             )  # fmt: skip
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sennit.data.loader import BatchSource
+from sennit.data.loader import BatchSource, loader_death
+from sennit.errors import RunError
 from sennit.executor.loss_graph import LossCall
 from sennit.program.recordings import spec_of
 from sennit.program.template import map_tree
@@ -22,12 +23,37 @@ from sennit.supernet.loss import LOSSES, count_terms, told_terms
 
 
 class Batches:
-    """Loads a subnet's batch when a step needs it. Each worker that reads inputs or targets loads them itself."""
+    """Loads a subnet's batch when a step needs it, or before. Each worker that reads inputs or targets loads them
+    itself."""
 
     def __init__(self, built: Built, placement: Placement, device: torch.device) -> None:
-        self.built, self.device = built, device
+        self.built, self.device, self.wanted = built, device, placement.device != "virtual"
         self.source = BatchSource(built.batches, placement.loaders, placement.prefetch)
         self.held: dict[int, list[tuple[Any, Any]]] = {}
+        self.left: set[int] = set()
+        """Subnets whose batches could not be prepared: the task that needs one says why, in its turn."""
+
+    def prepare(self, subnets: Iterable[Subnet]) -> bool:
+        """Bring the batch of the first of these subnets whose tasks here will want one, if loader processes have it.
+        Else the first of its tasks does, and the device waits for that.
+
+        Returns:
+            Whether there was one.
+        """
+        for subnet in subnets if self.wanted else ():
+            y = subnet.seq_id
+            if y in self.held or y in self.left or not any(run.reads_input or run.has_loss for run, _ in subnet.own):
+                continue
+            if not self.source.there(y):
+                return False
+            try:
+                self.of(subnet)
+            except Exception as error:
+                if isinstance(error, RunError) or loader_death(error) is not None:
+                    raise
+                self.left.add(y)
+            return True
+        return False
 
     def of(self, subnet: Subnet) -> list[tuple[Any, Any]]:
         """The micro-batches `(x, y)` of a subnet, on the device."""
@@ -68,6 +94,7 @@ class Batches:
 
     def drop(self, seq_id: int) -> None:
         self.held.pop(seq_id, None)
+        self.left.discard(seq_id)
         self.source.drop(seq_id)
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """`Worker`: one process on one device. It decides for itself what to run next.
 
     loop:  hear messages ─▶ admit subnets ─▶ see which versions are there ─▶ run one task
+           on a GPU, which has not begun what has been launched: admit subnets behind a task, or for want of one
 
 A task is the forward or backward of one micro-batch of one subnet on one run of steps. A forward waits for the
 values it reads, for every group it reads to be in the version that `Sync` names, and for its buffers' turn. A
@@ -108,6 +109,8 @@ class Worker:
         """Subnets from here on must not run: one of them has a loss that is not finite."""
         self.said_cut = -1
         self.stopped = False
+        self.launches = share.placement.device == "cuda"
+        """Whether a task that this host has done with is still to be computed."""
         self.clock = Stopwatch(device)
         self.quiet = Quiet()
         self.heard = 0
@@ -131,7 +134,8 @@ class Worker:
         """Work until the launcher says stop."""
         while not self.stopped:
             self.hear()
-            self.admit()
+            if not self.launches:
+                self.admit()
             self.waiting.look()
             self.store.poll()
             if self.stepping.told():
@@ -144,7 +148,7 @@ class Worker:
                     self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
             task = self.next_task()
             if task is None:
-                if self.hear_awaited():
+                if (self.launches and self.admit()) or self.hear_awaited():
                     continue
                 self.report_cut()
                 self.slots.look_ahead()
@@ -164,8 +168,22 @@ class Worker:
                 self.tasks.execute(task, subnet)
             subnet.left -= 1
             self.settle(subnet)
+            if self.launches:
+                self.behind(task)
         self.batches.close()
         self.coming.programs.close()
+
+    def behind(self, task: Task) -> None:
+        """A task has been launched. While the device computes it, see to what comes: else the next forward waits for
+        that, and the device for it."""
+        self.admit()
+        # a backward takes the device longer than the host; between two forwards the host is the one that is waited for
+        if (
+            task.kind not in "FW"
+            and not self.batches.prepare(self.subnets.values())
+            and self.coming.programs.wanted
+        ):  # fmt: skip
+            self.coming.prepare(self.next_id, self.limit)
 
     def next_task(self) -> Task | None:
         for ready in self.ready.take():
@@ -303,12 +321,17 @@ class Worker:
 
     # -- subnets come and go
 
-    def admit(self) -> None:
-        """Take in subnets up to the limit, as many as may be in flight from the lowest unfinished one on."""
+    def admit(self) -> bool:
+        """Take in subnets up to the limit, as many as may be in flight from the lowest unfinished one on.
+
+        Returns:
+            Whether there was one.
+        """
+        before = self.next_id
         while self.next_id < min(self.limit, int(self.share.low.min()) + self.share.in_flight):
             if not self.coming.has(self.next_id):
                 self.ready.held_up("draw")
-                return
+                return self.next_id > before
             self.next_id += 1
             self.take_in(self.next_id - 1)
             if self.store.limited:  # one for this one, one more; what they cost now is saved when they are let in
@@ -319,6 +342,7 @@ class Worker:
                 self.coming.ask(self.next_id, self.limit)
         if self.next_id > self.share.start:
             self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
+        return self.next_id > before
 
     def tell_of(self, y: int, program: Program) -> None:
         """Plan and slots learn of a subnet to come."""

@@ -1,0 +1,155 @@
+"""What a GPU worker sees to while its device computes: batches, programs and subnets to come. No bit depends on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sennit.data.loader import BatchSource
+from sennit.errors import RunError
+from sennit.recipe import Placement
+from sennit.runtime.batches import Batches
+from sennit.runtime.tasks import Tasks
+from sennit.runtime.worker import Worker
+from tests.runtime.gloo import through_gloo
+from tests.runtime.runs import hashes, recipe, run
+from tests.runtime.test_engines import violations
+
+IN_FLIGHT = 4
+PLACED: dict[str, dict[str, Any]] = {
+    "one": {"workers": 1},
+    "chunks": {"workers": 2, "chunks": 2},
+    "list": {"workers": 2, "schedule": "1f1b"},
+}
+
+
+@pytest.mark.parametrize("case", PLACED)
+def test_no_forward_waits_for_a_batch_that_a_loader_has(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader that is always in time, subnets that follow one another: then all batches but the first come behind
+    tasks, on every worker."""
+    made = recipe(steps=12)
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    through_gloo(monkeypatch, 2)
+    real, forward = BatchSource.there, Tasks.forward
+
+    def there(self: BatchSource, seq_id: int) -> bool:
+        while self.stream is not None and not real(self, seq_id):
+            time.sleep(0.001)
+        return real(self, seq_id)
+
+    def checked(self: Tasks, subnet: Any, run: Any, j: int) -> None:
+        if (run.reads_input or run.has_loss) and subnet.seq_id >= IN_FLIGHT:
+            assert subnet.seq_id in self.batches.held, f"the forward of {subnet.seq_id} has to load its batch"
+        forward(self, subnet, run, j)
+
+    monkeypatch.setattr(BatchSource, "there", there)
+    monkeypatch.setattr(Tasks, "forward", checked)
+    result = run(made, tmp_path / "run", device="cuda", loaders=1, in_flight=IN_FLIGHT, **PLACED[case])
+    assert hashes(result) == plain and not violations(tmp_path / "run")
+
+
+def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a forward ready may also end the subnet before, so that another may come in: that can wait."""
+    made = recipe(steps=12)
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    through_gloo(monkeypatch, 2)
+    last = ["launched"]
+
+    def noting(cls: Any, name: str, what: str) -> None:
+        real = getattr(cls, name)
+
+        def noted(self: Any, *args: Any) -> Any:
+            if what == "let in":
+                assert last[0] in ("launched", "nothing", "let in"), f"let in behind {last[0]}"
+            found = real(self, *args)
+            if what != "nothing" or found is None:
+                last[0] = what
+            return found
+
+        monkeypatch.setattr(cls, name, noted)
+
+    noting(Worker, "hear", "heard")
+    noting(Tasks, "execute", "launched")
+    noting(Worker, "next_task", "nothing")
+    noting(Worker, "take_in", "let in")
+    result = run(made, tmp_path / "run", device="cuda", workers=2, chunks=2)
+    assert hashes(result) == plain and not violations(tmp_path / "run")
+
+
+# -- `prepare`
+
+
+class Source:
+    """Has some batches."""
+
+    def __init__(self, has: set[int]) -> None:
+        self.has = has
+
+    def there(self, seq_id: int) -> bool:
+        return seq_id in self.has
+
+    def drop(self, seq_id: int) -> None:
+        self.has.discard(seq_id)
+
+
+def subnets(*wanting: bool) -> Iterator[Any]:
+    """Subnets 0, 1, ..., and whether a run here wants a batch."""
+    for y, wants in enumerate(wanting):
+        yield SimpleNamespace(seq_id=y, own=[(SimpleNamespace(reads_input=wants, has_loss=False), 0)])
+
+
+def batches(monkeypatch: pytest.MonkeyPatch, has: set[int], device: str = "cpu") -> Batches:
+    made = Batches(SimpleNamespace(batches=None), Placement(device=device), None)  # type: ignore[arg-type]
+    made.source = Source(has)  # type: ignore[assignment]
+    monkeypatch.setattr(Batches, "of", lambda self, subnet: self.held.setdefault(subnet.seq_id, []))
+    return made
+
+
+def test_the_first_that_will_be_wanted_is_prepared_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = batches(monkeypatch, {0, 1, 2, 4})
+    wanting = (True, False, True, True, True)
+    assert held.prepare(subnets(*wanting)) and [*held.held] == [0]
+    assert held.prepare(subnets(*wanting)) and [*held.held] == [0, 2]
+    assert not held.prepare(subnets(*wanting)) and [*held.held] == [0, 2]  # 3 is not there, and comes before 4
+    assert not held.prepare(subnets(False)) and not held.prepare([])
+    virtual = batches(monkeypatch, {0}, "virtual")
+    assert not virtual.prepare(subnets(True))  # nothing is computed there
+
+
+def test_what_cannot_be_prepared_is_left_to_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = batches(monkeypatch, {0, 1})
+
+    def refuse(self: Batches, subnet: Any) -> Any:
+        if subnet.seq_id == 0:
+            raise ValueError("such a shape does not fit")
+        return self.held.setdefault(subnet.seq_id, [])
+
+    monkeypatch.setattr(Batches, "of", refuse)
+    assert held.prepare(subnets(True, True)) and not held.held
+    assert held.prepare(subnets(True, True)) and [*held.held] == [1]
+    with pytest.raises(ValueError, match="does not fit"):
+        held.of(next(subnets(True)))
+    held.drop(0)
+    assert not held.left
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RunError("a process that loads data has died"), RuntimeError("DataLoader worker (pid 7) exited unexpectedly")],
+)
+def test_the_death_of_a_loader_is_told_at_once(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = batches(monkeypatch, {0})
+
+    def die(self: Batches, subnet: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(Batches, "of", die)
+    with pytest.raises(type(error)):
+        held.prepare(subnets(True))
