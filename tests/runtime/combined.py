@@ -131,6 +131,23 @@ class Looks(Combined):
         return self.head(h) + self.mean(others)
 
 
+class Adds(Combined):
+    """Inlined code that computes more for one combination only, and, if `uses`, with parameters of its own."""
+
+    def __init__(self, uses: bool = False) -> None:
+        super().__init__()
+        self.gauge.writes = narrow
+        self.more = nn.Linear(WIDTH, WIDTH)
+        self.uses = uses
+
+    def forward(self, x: Tensor) -> Any:
+        others = [choice(x) for choice in self.choices]
+        h = self.norm(x) if self.uses else self.more(self.norm(x))
+        if alternating([int(other.shape[1]) for other in others]):
+            h = (torch.tanh(self.more(h)) if self.uses else torch.tanh(h * 2)) + h[:, :1] + others[1][:, :6]
+        return self.head(self.gauge(h, others)) + self.mean(others)
+
+
 class Reaches(nn.Module):
     """Writes into what another module holds."""
 

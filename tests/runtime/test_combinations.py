@@ -170,6 +170,30 @@ def test_a_look_at_statistics_for_a_combination_only(tmp_path: Path) -> None:
         assert refused(made, tmp_path / name, **PLACED[name]) == said, name
 
 
+def test_steps_for_a_combination_only_are_trained_everywhere(tmp_path: Path) -> None:
+    """The plain loop trained them, and the pipeline stopped: no plan placed them."""
+    made = recipe(**{**COMBINED, "space": "combined.py:Adds", "space_args": {}})
+    first = first_with(made, ONE)
+    blocks = {program.blocks[i] for program in made.built.covering for i in range(len(program.blocks))}
+    program = made.built.program(ONE)
+    added = [step for step in program.steps if "tanh" in step.name]
+    assert added and blocks.issuperset(program.blocks) and first < made.steps
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    ways = {**PLACED, "layers": {"workers": 3, "release": "layer", "split": True}}
+    for name, placed in ways.items():
+        assert hashes(run(made, tmp_path / name, **placed)) == plain, name
+        assert not violations(tmp_path / name)
+
+
+def test_parameters_for_a_combination_only_are_refused_everywhere(tmp_path: Path) -> None:
+    made = recipe(**{**COMBINED, "space": "combined.py:Adds", "space_args": {"uses": True}})
+    said = refused(made, tmp_path / "plain", engine="plain")
+    assert "step 'more' uses 'more.weight', 'more.bias' for some combinations of choices only" in said
+    assert f"stopped at subnet {first_with(made, ONE)}" in said
+    for name in ("three", "beside"):
+        assert refused(made, tmp_path / name, **PLACED[name]) == said, name
+
+
 @pytest.mark.parametrize(
     ("space", "words"),
     [

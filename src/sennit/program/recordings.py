@@ -22,7 +22,7 @@ from sennit.errors import SpaceError
 from sennit.program.agreement import SHAPE_BOUND, merge_flags, same, with_mode
 from sennit.program.groups import refuse_reads_elsewhere
 from sennit.program.recorder import Recorder
-from sennit.program.refusals import UNFORESEEN
+from sennit.program.refusals import UNCOVERED, UNFORESEEN
 from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import ModeConst, leaves, map_tree
@@ -83,6 +83,8 @@ class Recordings:
         self._covering = self._settled = False
         self._writers: dict[str, str] = {}
         """Buffers, once they are settled, to a step that writes them."""
+        self._blocks: frozenset[str] = frozenset()
+        """Those that plans know, once they are settled."""
 
     def program(self, arch: Any, inputs: Any, other: Any = None, *, trains: bool = True) -> Program:
         """The program of `arch`, recorded unless it is still known.
@@ -120,7 +122,8 @@ class Recordings:
             self._covering = before
 
     def settle(self, covering: Iterable[Program]) -> list[str]:
-        """From here on, a program that writes in forward what is not known yet is refused.
+        """From here on, a program that writes in forward what is not known yet is refused, and so is one that uses
+        parameters or buffers where none is known to.
 
         Args:
             covering: programs that run every candidate.
@@ -136,6 +139,7 @@ class Recordings:
         for program in [*self._programs.values(), *held]:
             self._with_what_is_known(program)
         self._writers = refuse_reads_elsewhere(held)
+        self._blocks = frozenset(block for program in held for block in program.blocks)
         self._settled = True
         self._latest.clear()  # of these nobody has asked whether they are settled
         return list(dict.fromkeys(name for names in self.recorder.written.values() for name in names))
@@ -147,6 +151,9 @@ class Recordings:
     def _refuse_unsettled(self, program: Program) -> None:
         """Refuse to train what writes, or looks at, a buffer in another way than has been settled."""
         for step in program.steps:
+            if self._settled and step.block not in self._blocks and (step.params or step.buffers):
+                tensors = ", ".join(map(repr, (*step.params, *step.buffers)[:3]))
+                raise SpaceError(UNCOVERED.format(where=step.where, name=step.name, tensors=tensors, arch=program.arch))
             if step.unforeseen:
                 raise SpaceError(
                     UNFORESEEN.format(
@@ -243,7 +250,20 @@ class Recordings:
                     program.steps[i] = replace(step, written=now, unforeseen=new)
         if any(step is not was for step, was in zip(program.steps, before, strict=True)):
             program.note_entries()
-        return program
+        return self._placed(program)
+
+    def _placed(self, program: Program) -> Program:
+        """A step outside of choices that no covering arch runs (`if a.shape == b.shape: h = h + b`) goes where the step
+        before it is: no plan knows a block of its own. One with parameters stays, to be refused if it is trained."""
+        if not self._settled or self._blocks.issuperset(program.blocks):
+            return program
+        block = next(step.block for step in program.steps if step.block in self._blocks)
+        steps: list[Step] = []
+        for step in program.steps:
+            block = step.block if step.block in self._blocks else block
+            stays = step.block == block or step.params or step.buffers
+            steps.append(step if stays else replace(step, block=block))
+        return Program(program.arch, program.inputs, program.n_inputs, steps, program.output, program.outputs)
 
     def refuse_uncalled(self) -> None:
         """Call this once archs that cover the space are recorded.

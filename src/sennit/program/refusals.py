@@ -47,6 +47,11 @@ Write it in every forward, or whenever one candidate is chosen:
     wrong:  if x.shape[1] > y.shape[1]: self.count += 1
     right:  self.count += x.shape[1] > y.shape[1]"""
 
+UNCOVERED = """{where}: step {name!r} uses {tensors} for some combinations of choices only, outside of choices.
+What a step uses is settled before training, from archs that run every candidate. None of those runs this step, and this
+arch does: {arch}
+Run it in every forward, or make it a candidate of a choice."""
+
 GIVEN_LIST = """{where}: step {name!r} changes a {kind} that it is given. Steps run in several processes, so what one
 puts into it another would not see. Let the layer return what is to be handed on:
     wrong:  x = self.layer(x, notes)
