@@ -58,7 +58,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--lengths", default="", help="padded lengths of sentences, other than the recipe's")
     parser.add_argument("--layers", type=int, default=0, help="of encoder and decoder, fewer than the recipe's")
     parser.add_argument("--micro-batches", default="1,4", help="M; the last is the recommended one")
-    parser.add_argument("--executors", default="", help="eager,graphs on GPUs, eager on CPU")
+    parser.add_argument(
+        "--executors", default="", help="eager,graphs on GPUs, eager on CPU; or kept: graphs --activations keep"
+    )
     parser.add_argument("--choice-only", default="delayed:8", help="`shared` of rows that wait for choices alone")
     parser.add_argument(
         "--chunks", default="2,4", help="stretches per worker under causal order, a row each; 6:layer releases by layer"
@@ -213,7 +215,11 @@ def main() -> int:
     for row in result["rows"]:
         if "ms" in row and row["workers"] == 1:
             idle = f"{1e3 * row['idle_s']:.1f} ms between {row['tasks']:.0f} tasks" if "idle_s" in row else ""
-            print(f"{row['key']}: {row['wall_s']:.0f} s in all; of a subnet {idle} {row.get('looked', '')}")
+            kept = (
+                f"; {row['kept steps']:.0f} of {row['replayed steps']:.0f} steps kept" if row.get("kept steps") else ""
+            )
+            held = f" what they made, in {row['kept bytes'] / 2**30:.1f} GiB" if kept else ""
+            print(f"{row['key']}: {row['wall_s']:.0f} s in all; of a subnet {idle} {row.get('looked', '')}{kept}{held}")
     print("links:", {name: f"{rate / 1e9:.1f} GB/s" for name, rate in profile.links.items()})
     wrong = [r["key"] for r in result["rows"] if hashes(r, result["rows"]) == "DIFFERENT" or "failed" in r]
     print("other hashes, or failed:", wrong or "none", "| left out:", result["left_out"] or "none")

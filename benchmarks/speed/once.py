@@ -111,8 +111,11 @@ def _train(recipe: Recipe, row: Row, window: Window, device: str, most_s: int) -
         spans: list[Span] = []
         if row.engine == "pipeline":
             trace, near = read_call(out / "trace.jsonl"), range(window.warm - GAP, window.begin + GAP)
-            for name in ("replayed steps", "eager steps", "graphs"):
+            for name in ("replayed steps", "kept steps", "eager steps", "graphs"):
                 found[name] = sum(c.value for c in trace.counters if c.counter == name)
+            found["kept bytes"] = max(
+                (c.value for c in trace.counters if c.counter == "kept by graphs, bytes"), default=0
+            )
             if row.workers == 1:
                 spans = [span for span in trace.spans if span.seq_id in near]
                 found["tasks"], found["idle_s"], found["busy_s"] = idle_of(spans, window.sampled)

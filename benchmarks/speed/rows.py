@@ -11,6 +11,9 @@ from sennit.recipe import Placement, Recipe
 BASE = "plain"
 """The row that others are divided by, with M = 1; with any M the reference for hashes."""
 
+KEPT = "kept"
+"""The executor `graphs` with `--activations keep`."""
+
 LAYERS, STAGES = "layers", "stages"
 """The pipeline on one device: every layer a task of its own, which tells what each takes; or all in one task."""
 
@@ -21,6 +24,7 @@ class Row:
 
     Attributes:
         name: of the way.
+        executor: `eager`, `graphs` or `kept`.
         recipe: lines that differ from the recipe: `sync`, `shared`.
         placed: options of `Placement`.
     """
@@ -44,7 +48,8 @@ class Row:
         return f"{self.name}{shared}, {self.executor}, M = {self.micro_batches}, {self.workers}"
 
     def placement(self, device: str) -> Placement:
-        return Placement(workers=self.workers, device=device, executor=self.executor, **self.placed)
+        kept = {"executor": "graphs", "activations": "keep"} if self.executor == KEPT else {"executor": self.executor}
+        return Placement(workers=self.workers, device=device, **kept, **self.placed)
 
     def of(self, recipe: Recipe) -> Recipe:
         """The recipe of this row, with what others have recorded of the same one."""
@@ -57,7 +62,7 @@ class Ways:
 
     Attributes:
         micro_batches: M of the rows.
-        executors: `eager`, `graphs`.
+        executors: `eager`, `graphs`, `kept`.
         chunks: ways of causal order: stretches per worker, and what runs and releases its versions in one piece.
         budget: GiB of a device, of rows that swap.
         choice_only: `shared`, such that only choices make subnets wait.

@@ -1,4 +1,4 @@
-"""`Recipe` and `Placement`: what may change the result, and what may not (docs/contract.md).
+"""`Recipe`: what may change the result (docs/contract.md). What may not is `Placement`.
 
 The split is by type: an engine gets both, but nothing that computes a number ever sees the placement. A recipe
 is loaded strictly from TOML; an unknown key, a wrong type or a missing file is an error that shows the place in
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.errors import RecipeError
-from sennit.plan.replicated import depth_of
+from sennit.placement import Placement as Placement
 from sennit.strict import convert_strictly
 from sennit.supernet.clip import Clip
 from sennit.supernet.context import PRECISIONS
@@ -223,103 +223,6 @@ def _not_finite(tree: Any) -> float | None:
         return tree
     below = list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else []
     return next((found for item in below if (found := _not_finite(item)) is not None), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Everything that may not change the result."""
-
-    workers: int = 1
-    """Number of worker processes."""
-    replicas: int = 1
-    """Workers of each stage, which take different micro-batches; `workers` is a multiple of it."""
-    device: str = "cpu"
-    """`cpu`, `cuda`, or `virtual`: workers wait where they would compute."""
-    transport: str = "auto"
-    """Between workers on GPUs: `nccl`, one worker on each; `host`, through its memory, so that workers may share a GPU;
-    or `auto`: nccl if there are enough GPUs."""
-    waits: str | None = None
-    """A file of seconds per block for virtual devices; default is a quick profile."""
-    plan: str | None = None
-    """A file of cuts; default is a balanced partition from a quick profile."""
-    in_flight: int = 0
-    """How many subnets may be unfinished at once; 0 chooses."""
-    schedule: str = ""
-    """Name of a policy (`sennit.schedule.policy`); the default is causal order, or PipeDream's for `sync = asp:*`."""
-    chunks: int = 1
-    """Stretches of the network that each worker gets, in turn."""
-    release: str = "stage"
-    """What is run in one piece, and whose versions are there at once: all blocks of a `stage`, or each `layer`."""
-    split: bool = False
-    """Gradients of weights as tasks of their own, after those that others wait for."""
-    executor: str = "eager"
-    """`eager`, or `graphs`: layers that are seen often are replayed from CUDA graphs."""
-    budget: float = 0.0
-    """GiB of each device for layers and their optimizer state that come and go; 0: all stay."""
-    evict: str = "next-use"
-    """Which layer leaves a device with a budget: the one that is used latest, or `lru`, the one used longest ago."""
-    ahead: int = 8
-    """Runs whose layers are fetched before their turn; 0 fetches none."""
-    loaders: int = 0
-    """Loader processes per worker that reads data; 0 loads in the worker, and leaves recording to it as well."""
-    prefetch: int = 2
-    """Batches that each loader process prepares ahead."""
-
-    @property
-    def depth(self) -> int:
-        """Workers that a micro-batch of a subnet passes, chunks counted once."""
-        return depth_of(self.workers, self.replicas)
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise RecipeError(f"--workers must be at least 1, got {self.workers}")
-        depth_of(self.workers, self.replicas)
-        if self.device not in ("cpu", "cuda", "virtual"):
-            raise RecipeError(f"--device must be cpu, cuda or virtual, got {self.device!r}")
-        if self.transport not in ("auto", "nccl", "host"):
-            raise RecipeError(f"--transport must be auto, nccl or host, got {self.transport!r}")
-        if self.transport != "auto" and self.device != "cuda":
-            raise RecipeError(
-                f"--transport {self.transport} says how tensors travel between GPUs, got --device {self.device}; use "
-                "--device cuda, or leave it out"
-            )
-        if self.waits is not None and self.device != "virtual":
-            raise RecipeError(f"--waits {self.waits} belongs to --device virtual, got {self.device!r}")
-        if self.executor not in ("eager", "graphs"):
-            raise RecipeError(f"--executor must be eager or graphs, got {self.executor!r}")
-        if self.executor == "graphs" and self.device != "cuda":
-            raise RecipeError(
-                f"--executor graphs replays CUDA graphs, got --device {self.device}; use --device cuda, or leave it out"
-            )
-        if self.chunks < 1 or self.release not in ("stage", "layer"):
-            raise RecipeError(
-                f"--chunks must be at least 1 and --release stage or layer, got {self.chunks} and {self.release!r}"
-            )
-        if not 0 <= self.budget < math.inf:
-            raise RecipeError(f"--budget must be a number of GiB, or 0 so that all stays, got {self.budget:g}")
-        if self.budget and self.device == "virtual":
-            raise RecipeError(
-                f"--budget {self.budget:g} is memory of a device, and --device virtual has none; leave one of them out"
-            )
-        if self.evict not in ("next-use", "lru"):
-            raise RecipeError(f"--evict must be next-use or lru, got {self.evict!r}")
-        if self.ahead < 0:
-            raise RecipeError(f"--ahead must be at least 0, got {self.ahead}")
-        for name, value, usual in (("evict", self.evict, "next-use"), ("ahead", self.ahead, 8)):
-            if not self.budget and value != usual:
-                raise RecipeError(
-                    f"--{name} {value} says how layers come and go under a --budget, and there is none: give one, or "
-                    f"leave out --{name}"
-                )
-        if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
-            raise RecipeError(
-                f"--in-flight and --loaders must be at least 0 and --prefetch at least 1, got {self.in_flight}, "
-                f"{self.loaders} and {self.prefetch}"
-            )
-
-    @property
-    def budget_bytes(self) -> int:
-        return int(self.budget * 2**30)
 
 
 def load_recipe(path: str | Path) -> Recipe:

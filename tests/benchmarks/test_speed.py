@@ -333,3 +333,12 @@ class ByBlock:
 
     def of_steps(self, steps: Any) -> Any:
         return SimpleNamespace(forward=1.0, whole=2.0)
+
+
+def test_a_row_that_keeps_activations_is_one_of_graphs() -> None:
+    rows = Ways((2,), ("graphs", "kept"), ((2, "stage"),), 0, 0.0, "delayed:8", 12).on(1)
+    by_key = {row.key: row.placement("cuda") for row in rows if row.engine == "pipeline"}
+    assert {key: (p.executor, p.activations) for key, p in by_key.items()} == {
+        f"{name}, {executor}, M = 2, 1": ("graphs", "keep" if executor == "kept" else "recompute")
+        for name in ("layers", "stages") for executor in ("graphs", "kept")
+    }  # fmt: skip

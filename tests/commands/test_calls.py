@@ -116,19 +116,20 @@ def test_replicas_are_told_of(call: Callable, workplace: Path) -> None:
 
 def test_graphs_and_hosts_are_told_of(call: Callable, run: Path) -> None:
     """Of a run elsewhere: what its result has."""
-    graphs = {"captured": 7, "replayed_steps": 300, "eager_steps": 100}
+    graphs = {"captured": 7, "replayed_steps": 300, "eager_steps": 100, "kept_steps": 200}
     hosts = {
         "hosts": 2, "pushes": 44, "pushed_bytes": 2**21, "gathered_bytes": 2**20, "tensor_bytes": 2**22, "stall_s": 0.5,
         "gather_s": 0.1,
     }  # fmt: skip
     changed(run / "run.json", "hosts", 2)
     changed(run / "run.json", "placement.executor", "graphs")
+    changed(run / "run.json", "placement.activations", "keep")
     changed(run / "result.json", "graphs", graphs)
     changed(run / "result.json", "hosts", hosts)
     changed(run / "result.json", "tasks_run_again", 3)
     shown = words_of(call("report", run).out)
-    assert "2 workers of 2 hosts on cpu, executor graphs" in shown
-    assert "graphs 7 captured; 300 steps replayed, 100 run eagerly" in shown
+    assert "2 workers of 2 hosts on cpu, executor graphs, activations kept" in shown
+    assert "graphs 7 captured; 300 steps replayed, 100 run eagerly; 200 of the replayed kept what they made" in shown
     assert "hosts 2: 44 versions pushed (2 MiB), 4 MiB of values and gradients, 1 MiB at cuts; 0.5 s waited" in shown
     assert "3 tasks ran again" in shown
     tiles = dict(data_of(run / "report.html")["tiles"])
@@ -147,6 +148,8 @@ def test_what_became_of_steps_is_summed_over_cuts_and_workers() -> None:
     assert graphs_of(Trace({}, [], [*counters, Counted("another", 0, 0.0, 5.0)])) == {
         "captured": 62, "replayed_steps": 62, "eager_steps": 62
     }  # fmt: skip
+    kept = graphs_of(Trace({}, [], [*counters, Counted("kept steps", 0, 1.0, 3.0), Counted("kept steps", 1, 2.0, 4.0)]))
+    assert kept is not None and kept["kept_steps"] == 7
     assert graphs_of(Trace({}, [], [Counted("another", 0, 0.0, 5.0)])) is None
     assert graphs_of(Trace({}, [], [*counters, Counted("graphs", 0, 3.0, float("inf"))])) is None
 

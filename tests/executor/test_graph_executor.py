@@ -19,7 +19,7 @@ from sennit.program.run import bind_inputs
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.supernet.bits import same_bits
 from sennit.supernet.context import StepContext, step_context
-from tests.executor.host_graphs import HostGraph, HostGraphs
+from tests.executor.host_graphs import HostGraphs
 
 
 class Two(nn.Module):
@@ -171,13 +171,14 @@ class Broken(HostGraphs):
             return graph
         owner: Any = call.__self__  # type: ignore[attr-defined]
 
-        def wrong() -> None:
-            call()
-            spoilt = owner.outs if self.which == 1 else list(owner.flats.values())
-            for tensor in spoilt:
-                tensor.view(torch.uint8).reshape(-1)[:1] ^= 1
+        class Wrong:
+            def replay(self) -> None:
+                graph.replay()
+                for tensor in owner.outs if which == 1 else owner.flats.values():
+                    tensor.view(torch.uint8).reshape(-1)[:1] ^= 1
 
-        return HostGraph(wrong)
+        which = self.which
+        return Wrong()
 
 
 @pytest.mark.parametrize("which", [1, 2])

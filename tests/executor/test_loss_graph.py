@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sennit.executor import graphs
+from sennit.executor import loss_graph
 from sennit.executor.capture import NotCapturable
 from sennit.executor.loss_graph import LossCall, LossGraph
 from sennit.executor.staging import Staging
@@ -75,13 +75,13 @@ def test_a_run_with_replayed_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     parts = Parts(capturing=HostGraphs)
     Told.mark = tmp_path / "played"
     for kind in (Told, Refused):
-        monkeypatch.setattr(graphs, "LossGraph", kind)
+        monkeypatch.setattr(loss_graph, "LossGraph", kind)
         assert hashes(run(made, tmp_path / kind.__name__, parts=parts)) == plain
     assert Told.mark.exists()
 
 
 def test_a_loss_of_the_users_is_never_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Told.mark = tmp_path / "played"
-    monkeypatch.setattr(graphs, "LossGraph", Told)
+    monkeypatch.setattr(loss_graph, "LossGraph", Told)
     run(recipe(), tmp_path / "run", parts=Parts(capturing=HostGraphs))
     assert not Told.mark.exists()

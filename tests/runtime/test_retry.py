@@ -13,6 +13,8 @@ from sennit.errors import RunError
 from sennit.runtime.retry import ATTEMPTS, Retry
 from sennit.runtime.share import Parts
 from tests.executor.host_graphs import HostGraphs
+from tests.executor.test_graphs import KEEP
+from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_budget import share_of
 from tests.runtime.test_engines import CASES, violations
@@ -79,6 +81,51 @@ def test_replayed_layers_too(tmp_path: Path) -> None:
     result = run(made, tmp_path / "full", parts=Parts(executor=Full, capturing=HostGraphs))
     assert hashes(result) == hashes(plain)
     assert result["tasks_run_again"] > 0
+
+
+def test_replayed_layers_that_keep_what_they_made_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seldom(Full):
+        """Full now and then, with instances taken."""
+
+        n = 0
+
+        def full(self, task: Any) -> bool:
+            self.n += 1
+            return self.n % 19 == 0
+
+    made = recipe(steps=24)
+    plain = run(made, tmp_path / "plain", engine="plain")
+    stand_in(monkeypatch)
+    for i, kind in enumerate((Full, Seldom)):
+        result = run(made, tmp_path / str(i), parts=Parts(executor=kind, capturing=HostGraphs), split=i > 0, **KEEP)
+        assert hashes(result) == hashes(plain)
+        assert result["tasks_run_again"] > 0
+    assert result["graphs"]["kept_steps"] > 0, "what was kept has been let go, and kept again within less"
+
+
+def test_a_w_that_runs_again_may_find_that_nothing_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was lost: what the second I had computed, since the first had left it to W."""
+
+    class Emptied(Full):
+        """Full in the middle, when a W is to come; from then on nothing is kept."""
+
+        n = 0
+
+        def full(self, task: Any) -> bool:
+            self.n += task[0] == "W"
+            return task[0] == "W" and self.n == 30
+
+        def relieve(self) -> None:
+            self.inner.relieve()
+            self.inner.instances.limit = 0
+
+    made = recipe()
+    plain = run(made, tmp_path / "plain", engine="plain")
+    stand_in(monkeypatch)
+    result = run(made, tmp_path / "full", parts=Parts(executor=Emptied, capturing=HostGraphs), split=True, **KEEP)
+    assert hashes(result) == hashes(plain) and result["tasks_run_again"] == 1
 
 
 def test_a_device_that_stays_full_ends_the_run_and_it_can_go_on(tmp_path: Path) -> None:

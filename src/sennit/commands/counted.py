@@ -22,7 +22,8 @@ def counted_rows(call: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("budget", f"{hits}, {moved}, {_seconds(slots['stall_s'])} waited for layers"))
     if graphs := call.get("graphs"):
         steps = f"{graphs['replayed_steps']:,} steps replayed, {graphs['eager_steps']:,} run eagerly"
-        rows.append(("graphs", f"{graphs['captured']:,} captured; {steps}"))
+        kept = f"; {graphs['kept_steps']:,} of the replayed kept what they made" if "kept_steps" in graphs else ""
+        rows.append(("graphs", f"{graphs['captured']:,} captured; {steps}{kept}"))
     if (hosts := call.get("hosts")) and "pushes" in hosts:
         pushed = f"{hosts['pushes']:,} versions pushed ({_mib(hosts['pushed_bytes'])})"
         other = f"{_mib(hosts['tensor_bytes'])} of values and gradients, {_mib(hosts['gathered_bytes'])} at cuts"

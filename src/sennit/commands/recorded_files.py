@@ -30,6 +30,7 @@ class _Placement:
     replicas: Annotated[int, Meta(ge=1)] = 1
     budget: float = 0.0
     executor: str = "eager"
+    activations: str = "recompute"
 
 
 @dataclass
@@ -77,6 +78,7 @@ class _Graphs:
     captured: Count
     replayed_steps: Count
     eager_steps: Count
+    kept_steps: Count = 0
 
 
 @dataclass

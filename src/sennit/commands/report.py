@@ -140,6 +140,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         "hosts": run.get("hosts", 1),
         "budget": placement.get("budget", 0.0),
         "executor": placement.get("executor", "eager"),
+        "activations": placement.get("activations", "recompute"),
         "gpus": result.get("gpus"),
         **{key: result.get(key) for key in ("subnets_per_s", "bubble", "prospect", "seconds", *HASHES)},
         "last_call": {key: result[key] for key in OF_CALL if key in result},
@@ -194,6 +195,7 @@ def _placement(facts: dict[str, Any]) -> str:
     hosts = f" of {facts['hosts']} hosts" if facts["hosts"] > 1 else ""
     budget = f", budget {facts['budget']:g} GiB" if facts["budget"] else ""
     executor = f", executor {facts['executor']}" if facts["executor"] != "eager" else ""
+    executor += ", activations kept" if facts["activations"] == "keep" else ""
     return f"{workers_of(facts)}{hosts} on {facts['device']}{budget}{executor}"
 
 

@@ -72,6 +72,10 @@ class Train:
     """Compute gradients of weights after those that others wait for, as tasks of their own."""
     executor: Literal["eager", "graphs"] = "eager"
     """graphs: on GPUs, layers that are seen often are replayed from CUDA graphs, with the same bits."""
+    activations: Literal["recompute", "keep"] = "recompute"
+    """With --executor graphs. keep: a backward finds what its forward made, where memory allows, with the same bits."""
+    activations_gib: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: ¼ of what is free)")] = 0.0
+    """With --activations keep: of each worker, for what is kept."""
     budget: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: all stay)")] = 0.0
     """Of each device, for layers and their optimizer state that come and go."""
     evict: Literal["next-use", "lru"] = "next-use"
@@ -162,6 +166,8 @@ class Train:
                 ("release", self.release, "stage"),
                 ("split", self.split, False),
                 ("executor", self.executor, "eager"),
+                ("activations", self.activations, "recompute"),
+                ("activations-gib", self.activations_gib, 0.0),
                 ("budget", self.budget, 0.0),
                 ("evict", self.evict, "next-use"),
                 ("ahead", self.ahead, 8),
@@ -186,6 +192,8 @@ class Train:
             release=self.release,
             split=self.split,
             executor=self.executor,
+            activations=self.activations,
+            activations_gib=self.activations_gib,
             budget=self.budget,
             evict=self.evict,
             ahead=self.ahead,

@@ -6,6 +6,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,18 @@ class Graph(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Chain:
+    """Calls that were captured together.
+
+    Attributes:
+        nbytes: of the memory that is theirs alone.
+    """
+
+    graphs: tuple[Graph, ...]
+    nbytes: int
+
+
 class Capturing(Protocol):
     """How a device captures."""
 
@@ -39,10 +52,23 @@ class Capturing(Protocol):
         """
         ...
 
+    def chain(self, calls: Sequence[Callable[[], None]]) -> Chain:
+        """Run calls one after the other and keep what each launches, in memory of their own: what one has made is there
+        for the next, whatever else is replayed between.
+
+        Raises:
+            NotCapturable: as above.
+        """
+        ...
+
+    def room(self) -> int:
+        """Bytes that are free on the device."""
+        ...
+
 
 class CudaGraphs:
-    """CUDA graphs on one GPU, all in one pool of memory: they are replayed one after the other, on one stream, and
-    what they give lies outside the pool.
+    """CUDA graphs on one GPU. Those captured alone are all in one pool of memory: they are replayed one after the
+    other, on one stream, and what they give lies outside the pool. A chain has a pool of its own.
     """
 
     WARM = 1
@@ -59,24 +85,56 @@ class CudaGraphs:
         self.generator.manual_seed(key)
 
     def capture(self, call: Callable[[], None]) -> Graph:
+        return self._captured([call], self.pool)[0]
+
+    def chain(self, calls: Sequence[Callable[[], None]]) -> Chain:
+        reserved = 0
+
+        def begin() -> None:
+            nonlocal reserved
+            reserved = torch.cuda.memory_reserved(self.device)
+
+        graphs = self._captured(calls, torch.cuda.graph_pool_handle(), begin)
+        return Chain(tuple(graphs), max(torch.cuda.memory_reserved(self.device) - reserved, 0))
+
+    def room(self) -> int:
+        # not what torch holds unused: in pools of graphs that looks the same, and is not to be had
+        return torch.cuda.mem_get_info(self.device)[0]
+
+    def _captured(
+        self, calls: Sequence[Callable[[], None]], pool: Any, begin: Callable[[], None] = lambda: None
+    ) -> list[Graph]:
+        """Warm up all calls, then capture one after the other.
+
+        Args:
+            begin: called between the two.
+        """
         computing = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(computing)
-        graph = torch.cuda.CUDAGraph()
+        graphs: list[Graph] = []
         with torch.cuda.stream(self.stream):
             with no_host_draws(), _no_waiting():
                 for _ in range(self.WARM):
-                    call()
+                    for call in calls:
+                        call()
             # not for the whole device: a send there may wait for a worker that captures, too
             self.stream.synchronize()
-            self.generator.manual_seed(0)
-            # other threads of this process (NCCL's watchdog) may ask the device meanwhile
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                call()
-            finally:
-                graph.capture_end()
+            begin()
+            for call in calls:
+                self.generator.manual_seed(0)
+                graph = torch.cuda.CUDAGraph()
+                # other threads of this process (NCCL's watchdog) may ask the device meanwhile
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    call()
+                finally:
+                    with warnings.catch_warnings():
+                        # a layer that gives what it was given launches nothing
+                        warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+                        graph.capture_end()
+                graphs.append(graph)
         computing.wait_stream(self.stream)
-        return graph
+        return graphs
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sennit.executor.split import Joint, split, weight_gradients
 from sennit.program.cut import Run
-from sennit.program.run import Values, run_step
+from sennit.program.run import Values, output_of, run_step
 from sennit.program.step import Program, Step
 from sennit.program.unit import Units
 from sennit.supernet.context import StepContext
@@ -81,10 +81,9 @@ class EagerExecutor:
         for module in self.modules.values():
             module.training = True
         self.units = Units(self.modules)
-        self._names = dict(names)
         self._tables: dict[str, list[tuple[dict[str, Any], str, str]]] = {
             path: [
-                (table, attribute, self._names[id(tensor)])
+                (table, attribute, names[id(tensor)])
                 for inner in module.modules()
                 for table in (inner._parameters, inner._buffers)
                 for attribute, tensor in table.items()
@@ -97,6 +96,9 @@ class EagerExecutor:
     def counters(self) -> dict[str, float]:
         """Figures about the time since the last call, by name, for the trace."""
         return {}
+
+    def relieve(self) -> None:
+        """The device is full; nothing is kept here that could go."""
 
     def held_by(self, target: str) -> list[str]:
         """Names of the tensors that a module holds, in the order of its tables."""
@@ -142,8 +144,6 @@ class EagerExecutor:
             assert loss is not None
             end = len(program.steps)
             values = {**shared, **per_reader.get(end, {})}
-            from sennit.program.run import output_of
-
             ctx.loss = loss(output_of(program, values))
         departures: dict[int, Any] = {}
         for value, _ in run.departures:

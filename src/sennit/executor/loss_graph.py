@@ -8,16 +8,18 @@ its calls, or read a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sennit.executor.capture import Capturing, Graph
+from sennit.executor.capture import Capturing, Graph, NotCapturable
 from sennit.executor.staging import Staging
 from sennit.memory.parcel import copy, numbers
+from sennit.supernet.bits import same_bits
 from sennit.supernet.edge import enter
 from sennit.supernet.loss import LossFunction
 
@@ -83,3 +85,43 @@ class LossGraph:
         self.device.seed(loss.key)
         self.graph.replay()
         return self.sum / terms, self.gradient.clone() if self.wanted else None
+
+
+class LossGraphs:
+    """Those of a worker, by shapes of output and target.
+
+    Args:
+        after: how often shapes must be seen before they are captured.
+        refused: why something stays eager; added to.
+    """
+
+    def __init__(self, device: Capturing, staging: Staging, after: int, refused: dict[str, str]) -> None:
+        self.device, self.staging, self.after, self.refused = device, staging, after, refused
+        self.graphs: dict[Hashable, LossGraph | None] = {}
+        """None for what stays eager."""
+        self.seen: Counter[Hashable] = Counter()
+
+    def of(self, output: Tensor, wanted: bool, loss: LossCall) -> LossGraph | None:
+        """The loss's graph at these shapes, captured if it is time; None: compute it."""
+        function, target = loss.function, loss.target
+        if function is None or not isinstance(target, Tensor):
+            return None
+        key = (output.shape, output.dtype, wanted, target.shape, target.dtype)
+        if key not in self.graphs:
+            self.seen[key] += 1
+            if self.seen[key] <= self.after:
+                return None
+            self.graphs[key] = None
+            try:
+                graph = LossGraph(self.device, self.staging, function, output, target, wanted)
+            except NotCapturable as reason:
+                self.refused.setdefault(str(reason), "loss")
+                return None
+            leaf = output.detach().requires_grad_(wanted)
+            eager = loss(leaf)
+            back = torch.autograd.grad([eager], [leaf], [torch.ones_like(eager)])[0] if wanted else None
+            if same_bits(graph.play(output, loss), (eager.detach(), back)):
+                self.graphs[key] = graph
+            else:
+                self.refused.setdefault("a replay gives other bits", "loss")
+        return self.graphs[key]

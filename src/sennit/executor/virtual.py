@@ -59,6 +59,9 @@ class VirtualExecutor:
         self._wait(ctx.run, "weight")
         return {}
 
+    def relieve(self) -> None:
+        pass
+
     def counters(self) -> dict[str, float]:
         return {}
 

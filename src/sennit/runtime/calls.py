@@ -27,6 +27,9 @@ OF_CALL = (
 GRAPHS = {"replayed steps": "replayed_steps", "eager steps": "eager_steps", "graphs": "captured"}
 """Counter of a trace to key under `graphs`."""
 
+KEPT = {"kept steps": "kept_steps"}
+"""The same, only there with `--activations keep`."""
+
 
 def earlier_calls(path: Path, start: int) -> list[dict[str, Any]]:
     """Of the calls before this one, those that ended by themselves and whose subnets are still there, in order.
@@ -60,10 +63,11 @@ def _whole(call: Any) -> bool:
 
 def graphs_of(trace: Trace) -> Mapping[str, int] | None:
     """What became of the steps of a call under `--executor graphs`, all workers together; None if that is not known."""
+    keys = {**GRAPHS, **KEPT}
     found = dict.fromkeys(GRAPHS.values(), 0)
-    counted = [c for c in trace.counters if c.counter in GRAPHS]
+    counted = [c for c in trace.counters if c.counter in keys]
     if len(trace.counters) >= MOST_SPANS or not all(math.isfinite(c.value) for c in counted):
         return None  # counters before these were not read, or what was read is damaged
     for c in counted:
-        found[GRAPHS[c.counter]] += int(c.value)
+        found[keys[c.counter]] = found.get(keys[c.counter], 0) + int(c.value)
     return found if counted else None

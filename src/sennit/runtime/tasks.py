@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sennit.executor.capture import CudaGraphs
 from sennit.executor.eager import EagerExecutor, RunContext
-from sennit.executor.graphs import GraphContext, GraphExecutor
-from sennit.executor.virtual import VirtualExecutor
+from sennit.executor.graph_context import GraphContext
 from sennit.program.cut import Run
 from sennit.program.run import bind_inputs
 from sennit.program.step import Step
 from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
+from sennit.runtime.executing import executor_for
+from sennit.runtime.flight import Flight
 from sennit.runtime.fold import Use
 from sennit.runtime.reading import Reading
 from sennit.runtime.retry import Kept, Retry
@@ -41,41 +40,6 @@ from sennit.supernet.context import StepContext, step_context
 from sennit.trace.access import AccessLog, Phase
 
 Send = Callable[[int, Message, list[Tensor | None]], None]
-
-
-@dataclass
-class Flight:
-    """Mailboxes of one (subnet, micro-batch, run).
-
-    Attributes:
-        values: value number to (tensor or shape, whether its gradient is wanted).
-        grads: value number to gradient per reading step.
-        context: kept between forward and backward.
-        kept: what the forward read, should it have to run again.
-        loss: until it is reported; the backward sends nothing before.
-        given: gradients that I started from, by value, kept for W.
-        found: gradients of parameters that I has, kept for W.
-    """
-
-    values: dict[int, tuple[Any, bool]] = field(default_factory=dict)
-    grads: dict[int, dict[int, Tensor | None]] = field(default_factory=dict)
-    context: RunContext | GraphContext | None = None
-    kept: Kept | None = None
-    loss: Told | None = None
-    given: dict[int, list[Tensor]] | None = None
-    found: dict[Use, Tensor | None] | None = None
-
-    def drop(self) -> None:
-        """Forget the graph."""
-        self.context = None
-
-
-def executor_for(share: Share, eager: EagerExecutor) -> Any:
-    """What computes tasks: one of the executors, whose methods are those of `EagerExecutor`."""
-    if share.waits is not None:
-        return VirtualExecutor(share.waits)
-    capturing = share.parts.capturing or (CudaGraphs if share.placement.executor == "graphs" else None)
-    return eager if capturing is None else GraphExecutor(eager, capturing(eager.device))
 
 
 class Tasks:
@@ -112,6 +76,7 @@ class Tasks:
     def make_room(self) -> None:
         """The device is full."""
         self.store.relieve()
+        self.executor.relieve()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -274,11 +239,11 @@ class Tasks:
         self.where = f"{run.steps[-1].name} (gradients of weights)"
 
         def left_out() -> dict[Use, Tensor | None]:
-            again = flight.context is None
+            again, found = flight.context is None, {}
             ctx = self.graph(subnet, run, j, flight)
-            if again:
-                self.executor.backward_input(ctx, flight.given)
-            return self.executor.backward_weight(ctx)
+            if again:  # it may leave out less than the first time
+                found = self.executor.backward_input(ctx, flight.given).parameters
+            return {**found, **self.executor.backward_weight(ctx)}
 
         self.hand_in(subnet, run, j, {**flight.found, **self.retry(left_out, flight.drop)})
 

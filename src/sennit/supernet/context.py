@@ -29,15 +29,17 @@ class StepContext:
         key: key of (seed, seq id, micro-batch).
         precision: "fp32", "tf32" or "bf16" (autocast).
         device: where the steps run.
+        seq_id: of the subnet; None if that is not known.
     """
 
     key: int
     precision: str
     device: torch.device
+    seq_id: int | None = None
 
     @staticmethod
     def of(seed: int, seq_id: int, micro_batch: int, precision: str, device: torch.device) -> StepContext:
-        return StepContext(key_for(seed, "step", seq_id, micro_batch), precision, device)
+        return StepContext(key_for(seed, "step", seq_id, micro_batch), precision, device, seq_id)
 
     def enter(self, step_key: int, *, torch_only: bool = False) -> None:
         """Seed all generators for the step with this key (`name_key` of its name).
