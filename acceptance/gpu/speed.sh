@@ -50,7 +50,7 @@ held = json.load(open(sys.argv[1]))
 rows = [r for r in joined([held]) if 'ms' in r]
 def best(name, workers, shared, what):
     found = [r for r in rows if r['name'].split()[0] == name and r['workers'] == workers and (r['shared'] == 'strict') == shared]
-    return max((round(r[what], 3) for r in found if r[what]), default='none')
+    return max((round(r[what], 3) for r in found if r[what]), default='not measured')
 print($1)" "$result" || true
 }
 

@@ -210,7 +210,7 @@ def figures(link: Link, out: Path, steps: int) -> dict[str, Any]:
         "different": sum(one[key] != two[key] for key in HASHES),
         "pushes": moved["pushes"],
         "pushed_kib": round(moved["pushed_bytes"] / 1024 / steps, 1),
-        "gathered_kib": round(moved["gathered_bytes"] / 1024 / (steps / 10), 1),
+        "gathered_kib": round(moved["gathered_bytes"] / 1024 / -(-steps // 10), 1),
         "tensor_kib": round(moved["tensor_bytes"] / 1024 / steps, 1),
         "stall_percent": round(100 * moved["stall_s"] * two["subnets_per_s"] / steps / WORKERS, 2),
         "rate_one": round(one["subnets_per_s"], 2),

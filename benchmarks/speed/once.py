@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import HASHES
 from benchmarks.speed.costs import idle_of, shares_of
 from benchmarks.speed.kernels import Look, LookingExecutor
 from benchmarks.speed.rows import LAYERS, Row
+from benchmarks.speed.table import HASHES
 from benchmarks.speed.window import GAP, Window
 
 from sennit.errors import UserError

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sennit.recipe import Placement, Recipe
+from benchmarks.speed.table import BASE
 
-BASE = "plain"
-"""The row that others are divided by, with M = 1; with any M the reference for hashes."""
+from sennit.recipe import Placement, Recipe
 
 KEPT = "kept"
 """The executor `graphs` with `--activations keep`."""

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import HASHES
-from benchmarks.speed.rows import BASE
+BASE = "plain"
+"""The row that others are divided by, with M = 1; with any M the reference for hashes."""
+
+HASHES = ("weights_sha256", "optimizer_sha256", "losses_sha256")
 
 HEAD = (
     "| way | `shared` | executor | M | devices | ms | spread | plain ÷ this | predicted | predicted ÷ ms | limit "
