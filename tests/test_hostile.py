@@ -96,6 +96,7 @@ REFUSED = [
         ("'blocks.1.1'", "generator of its own", "torch.randn"),
         {"space": "hostile.py:OwnDraws"},
     ),
+    Case("a layer in eval mode", ("'norm': put into eval mode", "F.batch_norm"), {"space": "hostile.py:Still"}),
     Case("a layer without a size", ("LazyLinear", "nn.Linear(8, 4)"), {"space": "hostile.py:Lazy"}),
     Case(
         "nothing to train",

@@ -231,6 +231,17 @@ class AllShared(sn.ModelSpace):
         return self.head(self.choice(x))
 
 
+class Still(Net):
+    """A norm that the space wants as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(x)))
+
+
 class Lazy(Net):
     def __init__(self) -> None:
         super().__init__(nn.LazyLinear(8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +72,17 @@ def run_step(
     if came and versions != [tensor._version for tensor in came]:
         raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
+    for n in step.writes:
+        _apart_from(entered, n, values)
+
+
+def _apart_from(entered: Sequence[Any], n: int, values: Values) -> None:
+    """A step that gives what it was given (`nn.Identity`, `x.float()`) gives a view of it, a value of its own in the
+    graph. Hooks of whoever reads it would meet gradients of whoever reads the other."""
+    made = values[n]
+    for tensor in entered:
+        if made is tensor and isinstance(made, Tensor) and made.requires_grad and torch.is_grad_enabled():
+            values[n] = made.view_as(made)
 
 
 _NOTHING: dict[str, Any] = {}

@@ -96,6 +96,13 @@ class Built:
                     f"{type(module).__name__} has a parameter whose shape is not known before the first forward; give "
                     "the sizes, as in nn.Linear(8, 4) in place of nn.LazyLinear(4)"
                 )
+            if not module.training:
+                still = ", ".join(repr(path or "the space") for path, m in space.named_modules() if not m.training)
+                raise SpaceError(
+                    f"{still:.200}: put into eval mode by the space, and all modules train in training mode, on every "
+                    "worker. Freeze by what a layer computes: F.batch_norm(x, self.mean, self.var, ...) in a module of "
+                    "your own, no dropout; requires_grad_(False) for parameters"
+                )
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
                 raise SpaceError("sparse=True is not supported: a sparse gradient has no fixed order; leave it out")
         return space
