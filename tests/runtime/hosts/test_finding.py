@@ -99,7 +99,7 @@ CHANGED: dict[str, Any] = {
     "workers": 3, "replicas": 2, "device": "virtual", "transport": "host", "waits": "w.json", "plan": "p.json",
     "in_flight": 5, "schedule": "gpipe", "chunks": 2, "release": "layer", "split": True, "executor": "graphs",
     "budget": 0.5, "evict": "lru", "ahead": 3, "loaders": 1, "prefetch": 4, "steps": 8, "engine": "plain",
-    "offload": True,
+    "offload": True, "activations": "keep", "activations_gib": 0.25,
 }  # fmt: skip
 
 
