@@ -92,5 +92,5 @@ def test_what_does_not_come_out_even() -> None:
         depth_of(6, 4)
     with pytest.raises(UserError, match="at least 1, got 0"):
         depth_of(6, 0)
-    with pytest.raises(UserError, match="no block 'q'"):
+    with pytest.raises(UserError, match="no plan places 'q'"):
         Replicated(CutsPlan(["a"], [[]], 1), 2, 1).worker(0, 0, "q")
