@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
@@ -43,15 +43,14 @@ def run_step(
     if step.kind == "shape":
         values[step.writes[0]] = tuple(values[step.reads[0]].shape)
         return
-    torch_only, landing = True, None
+    torch_only, landing, entered = True, None, list[Any]()
     if unit is not None:
         torch_only = unit.torch_only
         if torch_only and step.steady and training:
-            precision = context.precision if context is not None else ""
-            landing = unit.landing([values[n] for n, _ in step.entries], (device, precision))
-    if landing is not None:
-        entered = landing.enter([values[n] for n, _ in step.entries], [use for _, use in step.entries])
-    else:
+            read = [values[n] for n in step.reads]
+            landing = unit.landing(read, (device, context.precision if context is not None else ""))
+            entered = landing.enter(read, step.uses)
+    if landing is None:
         entered = [enter(v, use, torch_only) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
     if context is not None:
         context.enter(step.key, torch_only=torch_only)
@@ -72,17 +71,13 @@ def run_step(
     if came and versions != [tensor._version for tensor in came]:
         raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
+    # a step that gives what it was given (`nn.Identity`, `x.float()`) gives a view of it, a value of its own in the graph;
+    # else hooks of its readers would meet gradients of the other's readers
     for n in step.writes:
-        _apart_from(entered, n, values)
-
-
-def _apart_from(entered: Sequence[Any], n: int, values: Values) -> None:
-    """A step that gives what it was given (`nn.Identity`, `x.float()`) gives a view of it, a value of its own in the
-    graph. Hooks of whoever reads it would meet gradients of whoever reads the other."""
-    made = values[n]
-    for tensor in entered:
-        if made is tensor and isinstance(made, Tensor) and made.requires_grad and torch.is_grad_enabled():
-            values[n] = made.view_as(made)
+        made = values[n]
+        for tensor in entered:
+            if made is tensor and isinstance(made, Tensor) and made.requires_grad and torch.is_grad_enabled():
+                values[n] = made.view_as(made)
 
 
 _NOTHING: dict[str, Any] = {}

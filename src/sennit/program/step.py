@@ -63,6 +63,8 @@ class Step:
     unforeseen: tuple[str, ...] = ()
     entries: tuple[tuple[int, int], ...] = field(default=(), init=False, repr=False, compare=False)
     """Each value read, and how this step uses it (`enter`); filled in by the program."""
+    uses: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    """The second of each pair of `entries`."""
     steady: bool = field(default=False, init=False, repr=False, compare=False)
     """A module called with values alone, which gives one value, no output of the program: its gradient comes from
     steps, settled. Filled in by the program."""
@@ -152,6 +154,7 @@ class Program:
 
         for step in self.steps:
             step.entries = tuple([(v, use(v) if step.kind != "shape" else APART) for v in step.reads])
+            step.uses = tuple([use for _, use in step.entries])
             one = len(step.writes) == 1 and step.writes[0] not in self.outputs
             step.steady = one and step.kind == "module" and step.direct and not step.no_grad
 
