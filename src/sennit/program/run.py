@@ -71,7 +71,7 @@ def run_step(
     if came and versions != [tensor._version for tensor in came]:
         raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
-    # a step that gives what it was given (`nn.Identity`, `x.float()`) gives a view of it, a value of its own in the graph;
+    # a step that gives what it was given (`nn.Identity`, `x.float()`) gives a view, a value of its own in the graph;
     # else hooks of its readers would meet gradients of the other's readers
     for n in step.writes:
         made = values[n]
