@@ -13,12 +13,14 @@ import sennit as sn
 from sennit.errors import SpaceError, UserError
 from sennit.explore.evaluate import Evaluation, evaluate
 from sennit.explore.retrain import retrain
+from sennit.program.recordings import spec_of
 from sennit.recipe import CheckpointRule, EvaluateRule, Recipe
 from sennit.runtime.forked import in_child
 from sennit.runtime.load import load_run
 from sennit.supernet.hashes import hash_tensors
 from sennit.supernet.samplers import Uniform
 from tests.gpus import apart, needs_gpu
+from tests.runtime.combined import WIDTH
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
 from tests.runtime.test_sync_rules import CHAIN
@@ -183,6 +185,16 @@ def test_steps_for_a_combination_only_are_trained_everywhere(tmp_path: Path) -> 
     for name, placed in ways.items():
         assert hashes(run(made, tmp_path / name, **placed)) == plain, name
         assert not violations(tmp_path / name)
+
+
+def test_a_look_before_training_changes_nothing() -> None:
+    """A program that was recorded before anything was settled is placed like others."""
+    made = recipe(**{**COMBINED, "space": "combined.py:Adds", "space_args": {}}).built
+    inputs = spec_of(((torch.zeros(2, WIDTH),), {}))
+    looked = made.recordings.program(ONE, inputs, trains=False)
+    blocks = {block for program in made.covering for block in program.blocks}
+    trained = made.recordings.program(ONE, inputs)
+    assert not blocks.issuperset(looked.blocks) and made.groups and blocks.issuperset(trained.blocks)
 
 
 def test_parameters_for_a_combination_only_are_refused_everywhere(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ class Recordings:
         self._writers = refuse_reads_elsewhere(held)
         self._blocks = frozenset(block for program in held for block in program.blocks)
         self._settled = True
+        self._programs.update([(key, self._placed(program)) for key, program in self._programs.items()])
         self._latest.clear()  # of these nobody has asked whether they are settled
         return list(dict.fromkeys(name for names in self.recorder.written.values() for name in names))
 
