@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,13 @@ import pytest
 from sennit.data.loader import BatchSource
 from sennit.errors import RunError
 from sennit.recipe import Placement
+from sennit.runtime import worker
 from sennit.runtime.batches import Batches
+from sennit.runtime.stepping import Stepping
+from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.worker import Worker
+from sennit.schedule.before_step import before_step
 from tests.runtime.gloo import through_gloo
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
@@ -32,8 +37,9 @@ PLACED: dict[str, dict[str, Any]] = {
 def test_no_forward_waits_for_a_batch_that_a_loader_has(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loader that is always in time, subnets that follow one another: then all batches but the first come behind
-    tasks, on every worker."""
+    """A loader that is always in time, a device that is behind its host, subnets that follow one another: then all
+    batches but the first come behind tasks, on every worker."""
+    monkeypatch.setattr(Stopwatch, "behind", lambda self: worker.BACKLOG)
     made = recipe(steps=12)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     through_gloo(monkeypatch, 2)
@@ -53,6 +59,22 @@ def test_no_forward_waits_for_a_batch_that_a_loader_has(
     monkeypatch.setattr(Tasks, "forward", checked)
     result = run(made, tmp_path / "run", device="cuda", loaders=1, in_flight=IN_FLIGHT, **PLACED[case])
     assert hashes(result) == plain and not violations(tmp_path / "run")
+
+
+def test_nothing_is_prepared_while_a_device_waits_for_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that is as far as its host: what is ready, or on its way, is launched before anything is prepared."""
+    made = recipe(steps=12, clip="layer:1.0")
+    through_gloo(monkeypatch, 2)
+    prepare, prepared = Worker.prepare, mmap.mmap(-1, mmap.PAGESIZE)
+
+    def checked(self: Worker, *, record: bool = True) -> bool:
+        assert not self.offered and not self.stepping.waits() and not self.channel.expecting()
+        prepared[0] = 1
+        return prepare(self, record=record)
+
+    monkeypatch.setattr(Worker, "prepare", checked)
+    run(made, tmp_path / "run", device="cuda", workers=2, chunks=2, loaders=1)
+    assert prepared[0]
 
 
 def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +103,36 @@ def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, mon
     noting(Worker, "take_in", "let in")
     result = run(made, tmp_path / "run", device="cuda", workers=2, chunks=2)
     assert hashes(result) == plain and not violations(tmp_path / "run")
+
+
+def test_no_step_goes_before_a_backward_that_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of a run may be complete while a backward of the same subnet is ready: it goes first."""
+    made = recipe(steps=12, clip="layer:1.0", micro_batches=3)
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    through_gloo(monkeypatch, 2)
+    look, by_layer, waited = Worker.look, Stepping.by_layer, mmap.mmap(-1, mmap.PAGESIZE)
+
+    def by_itself(self: Stepping, arrived: Any) -> None:
+        assert not any(task.kind in "BI" and task.seq_id <= min(s.seq_id for s, *_ in arrived) for task in ready[-1])
+        by_layer(self, arrived)
+
+    ready: list[set[Any]] = [set()]
+
+    def looking(self: Worker) -> None:
+        ready[-1] = self.offered
+        look(self)
+
+    def first(offered: Any, seq_id: int) -> bool:
+        found = before_step(offered, seq_id)
+        waited[0] |= found
+        return found
+
+    monkeypatch.setattr(Worker, "look", looking)
+    monkeypatch.setattr(Stepping, "by_layer", by_itself)
+    monkeypatch.setattr(worker, "before_step", first)
+    result = run(made, tmp_path / "run", device="cuda", workers=1, release="layer")
+    assert hashes(result) == plain and not violations(tmp_path / "run")
+    assert waited[0], "no backward was ready when a step was due"
 
 
 # -- `prepare`

@@ -41,6 +41,8 @@ class Drawn:
     rule: SyncRule
     shared: Shared
     cluster: Cluster
+    apart: bool = False
+    """Whether steps are work of their own."""
 
     @property
     def policy(self) -> Policy:
@@ -68,7 +70,15 @@ class Drawn:
 
     @property
     def case(self) -> Case:
-        return Case(self.load, self.setting.in_flight, self.setting.split, self.included, self.cluster)
+        return Case(
+            self.load,
+            self.setting.in_flight,
+            self.setting.split,
+            self.included,
+            self.cluster,
+            self.apart,
+            self.name == "csp",
+        )
 
     def run(self, kind: type[Simulation] = Simulation) -> tuple[Outcome, list[Span]]:
         spans: list[Span] = []
@@ -76,8 +86,8 @@ class Drawn:
         held, setting = self.policy, self.setting
         chains = Chains(self.load.micro_batches, self.load.workers) if held.chained else None
         run = kind(
-            self.load, orders, self.sync(), setting.in_flight, split=setting.split, cluster=self.cluster,
-            chains=chains, watch=spans.append,
+            self.load, orders, self.sync(), setting.in_flight, split=setting.split, apart=self.apart,
+            cluster=self.cluster, chains=chains, watch=spans.append,
         )  # fmt: skip
         setting = replace(setting, awaited=run.awaited, chains=chains)
         orders += [held.order(worker, setting) for worker in range(self.load.workers)]
@@ -111,7 +121,8 @@ def drawn(draw: st.DrawFn, names: Sequence[str] = tuple(MODULES), syncs: Sequenc
         held.order(0, replace(setting, chains=Chains(m, workers)))
     except UserError:
         assume(False)  # rounds that do not come out even
-    return Drawn(name, setting, load, rule, Shared.parse(draw(st.sampled_from(policies[rule.kind]))), cluster)
+    shared = Shared.parse(draw(st.sampled_from(policies[rule.kind])))
+    return Drawn(name, setting, load, rule, shared, cluster, draw(st.booleans()))
 
 
 @st.composite

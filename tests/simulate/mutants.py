@@ -8,7 +8,7 @@ from typing import Any
 
 from sennit.schedule.order import Task
 from sennit.simulate.engine import Simulation
-from sennit.simulate.flight import Came
+from sennit.simulate.flight import Came, Steps
 from sennit.simulate.load import Piece
 
 
@@ -148,6 +148,29 @@ class StepsTakeNoTime(Simulation):
         return self.flights[task.seq_id].pieces[task.run].cost["FBIW".index(task.kind)]
 
 
+class StepsApartTakeNoTime(Simulation):
+    def step(self, worker: int) -> float:
+        self.later(self.now, worker, Steps(self.due[worker]))
+        self.due[worker], self.idle[worker] = [], False
+        return 0.0
+
+
+class StepsComeWithTheGradient(Simulation):
+    """Versions are there before the step has ended."""
+
+    def complete(self, task: Task, worker: int) -> None:
+        flight = self.flights[task.seq_id]
+        if task.kind in "BW" and not (task.kind == "B" and self.split) and flight.left[task.run] == 1:
+            for group in flight.pieces[task.run].groups:
+                self.publish(group, task.seq_id)
+        super().complete(task, worker)
+
+
+class StepsGoFirst(Simulation):
+    def backward_first(self, worker: int) -> bool:
+        return False
+
+
 class MessagesTakeNoTime(Simulation):
     def hand_over(self, task: Task, made_on: int, size: float, cause: Any) -> None:
         self.come(task, Came(self.now, cause, "", self.last))
@@ -194,6 +217,9 @@ MUTANTS: dict[type[Simulation], str] = {
     TwoTasksAtOnce: "alone",
     TasksTakeNoHostTime: "duration",
     StepsTakeNoTime: "duration",
+    StepsApartTakeNoTime: "steps",
+    StepsComeWithTheGradient: "version",
+    StepsGoFirst: "steps",
     MessagesTakeNoTime: "value",
     ChannelsCarryAllAtOnce: "channel",
     BuffersAreWrittenInAnyOrder: "turn",

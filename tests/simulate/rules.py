@@ -3,14 +3,16 @@
 Each rule is a function from a `Case` and its spans to the violations it finds; `violations` runs them all. The rules:
 
     once        every task of every subnet runs exactly once, on the worker that has it
-    duration    it takes its cost and what the host needs, and the last gradient of a run the step as well
-    alone       a worker runs one task at a time
+    duration    it takes its cost and what the host needs, and the last gradient of a run its step, if that is not apart
+    steps       a run with a step is stepped once, where its last gradient is made, all that are due there at once;
+                under csp not before a backward of the same subnet or an earlier one that is ready there
+    alone       a worker does one thing at a time
     value       a forward follows the forwards of the runs whose output it reads, by the time on the way
     loss        the last run's backward follows its forward
     gradient    a backward follows the backwards of the runs that read its output, by the time on the way; their steps
                 may be still to come
     weight      a W follows its I
-    version     a forward follows all gradients that are in the versions it reads
+    version     a forward follows all gradients that are in the versions it reads, and their steps
     turn        a forward that writes buffers follows all that write them before, by subnet, micro-batch and run
     in flight   a subnet starts when those so far before it have ended
     channel     what a channel carries in a time fits into that time
@@ -24,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, combinations, pairwise
 
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.load import Piece
@@ -54,6 +56,8 @@ class Case:
 
     Attributes:
         included: subnet and group to the subnets whose gradients are in the version it reads.
+        apart: whether steps are work of their own.
+        free: whether the order gives whatever is ready.
     """
 
     load: Fixed
@@ -61,6 +65,8 @@ class Case:
     split: bool
     included: Callable[[int, str], list[int]]
     cluster: Cluster
+    apart: bool = False
+    free: bool = False
 
     @property
     def kinds(self) -> str:
@@ -106,24 +112,69 @@ def writers_before(case_load: Fixed, group: str, end: int) -> list[int]:
 class Shown:
     """The spans of a case, by task."""
 
-    def __init__(self, case: Case, spans: Sequence[Span]) -> None:
-        self.case, self.spans = case, spans
+    def __init__(self, case: Case, spans: Sequence[Span], steps: Sequence[Span] = ()) -> None:
+        self.case, self.spans, self.steps = case, spans, steps
         self.start = {key_of(span): span.start for span in spans}
         self.end = {key_of(span): span.end for span in spans}
         self.left = self.end | {
-            key: self.end[key] - case.load.stream[key[1]][key[3]].step for key in self.end if self.steps(key)
+            key: self.end[key] - case.piece(key).step for key in self.end if not case.apart and self.last(key)
         }
-        """When values and gradients leave: before the step, which ends the last gradient of a run."""
+        """When values and gradients leave: before the step, if it ends the last gradient of a run."""
+        self.unlike: list[str] = []
+        """Steps that are not what is due."""
+        self.done = {
+            (y, r): max(self.end[case.last, y, j, r] for j in range(case.load.micro_batches))
+            for y, pieces in enumerate(case.load.stream) for r in range(len(pieces))
+        }  # fmt: skip
+        """When the groups of a run, by subnet, have their new versions."""
+        if case.apart:
+            self.done |= self.stepped()
         self.ends = [
-            max(self.end[case.last, y, j, r] for j in range(case.load.micro_batches) for r in range(len(pieces)))
-            for y, pieces in enumerate(case.load.stream)
-        ]
+            max(self.done[y, r] for r in range(len(pieces))) for y, pieces in enumerate(case.load.stream)
+        ]  # fmt: skip
 
-    def steps(self, key: Key) -> bool:
+    def last(self, key: Key) -> bool:
         """Whether it is the last gradient of weights of its run."""
         kind, y, _, r = key
         others = [(kind, y, i, r) for i in range(self.case.load.micro_batches)]
         return kind == self.case.last and self.end[key] == max(self.end[other] for other in others)
+
+    def stepped(self) -> dict[tuple[int, int], float]:
+        """When runs that have a step have ended it."""
+        found: dict[tuple[int, int], float] = {}
+        left = {use: self.makers(*use) for use in self.done if self.step(*use)}
+        for span in sorted(self.steps, key=lambda span: span.start):
+            due = [use for use in left if self.done[use] <= span.start + EPS and span.worker in left[use]]
+            sure = [use for use in due if len(left[use]) == 1]
+            other = [use for use in due if len(left[use]) > 1]  # two gradients end together: either may be the last
+            for some in chain.from_iterable(combinations(other, n) for n in range(len(other) + 1)):
+                together = [*sure, *some]
+                if together and abs(span.end - span.start - sum(self.step(*use) for use in together)) <= EPS:
+                    break
+            else:
+                self.unlike.append(f"{span} is none of {due}")
+                together = due
+            if self.case.free:
+                self.unlike += self.put_first(span, min((y for y, _ in together), default=-1))
+            found |= dict.fromkeys(together, span.end)
+            for use in together:
+                del left[use]
+        self.unlike += [f"{use} is never stepped" for use in left]
+        return found
+
+    def makers(self, y: int, r: int) -> set[int]:
+        """Workers that make a run's last gradient."""
+        keys = [(self.case.last, y, j, r) for j in range(self.case.load.micro_batches)]
+        return {self.case.worker(key) for key in keys if self.end[key] == self.done[y, r]}
+
+    def step(self, y: int, r: int) -> float:
+        return self.case.load.stream[y][r].step
+
+    def put_first(self, step: Span, y: int) -> Iterator[str]:
+        for span in self.spans:
+            mine = span.worker == step.worker and span.kind in "BI" and span.seq_id <= y
+            if mine and span.ready < step.start - EPS and span.start > step.start:
+                yield f"{step} before {key_of(span)}"
 
     def follows(self, key: Key, before: Key, size: float = 0.0) -> Iterator[str]:
         seconds = self.case.cluster.seconds(self.case.worker(before), self.case.worker(key), size)
@@ -157,15 +208,19 @@ def duration(case: Case, shown: Shown) -> Iterator[str]:
     for span in shown.spans:
         piece = case.piece(key_of(span))
         seconds = piece.cost["FBIW".index(span.kind)] + case.cluster.host_s
-        if shown.steps(key_of(span)):
+        if not case.apart and shown.last(key_of(span)):
             seconds += piece.step
         if abs(span.end - span.start - seconds) > EPS:
             yield f"{key_of(span)} takes {span.end - span.start}, not {seconds}"
 
 
+def steps(case: Case, shown: Shown) -> Iterator[str]:
+    yield from shown.unlike
+
+
 def alone(case: Case, shown: Shown) -> Iterator[str]:
     for worker in range(case.load.workers):
-        mine = sorted((s.start, s.end) for s in shown.spans if s.worker == worker)
+        mine = sorted((s.start, s.end) for s in (*shown.spans, *shown.steps) if s.worker == worker)
         yield from (f"worker {worker}: {a} and {b}" for a, b in pairwise(mine) if a[1] > b[0] + EPS)
 
 
@@ -204,9 +259,8 @@ def version(case: Case, shown: Shown) -> Iterator[str]:
         for group in case.piece(key).groups:
             for x in case.included(y, group):
                 for s in [s for z, s in case.holders[group] if z == x]:
-                    for i in range(case.load.micro_batches):
-                        if shown.start[key] < shown.end[case.last, x, i, s] - EPS:
-                            yield f"{key} reads {group} before {(case.last, x, i, s)} has ended"
+                    if shown.start[key] < shown.done[x, s] - EPS:
+                        yield f"{key} reads {group} before run {s} of subnet {x} has made it"
 
 
 def turn(case: Case, shown: Shown) -> Iterator[str]:
@@ -300,15 +354,17 @@ def swap(case: Case, shown: Shown) -> Iterator[str]:
 
 
 RULES: dict[str, Callable[[Case, Shown], Iterator[str]]] = {
-    "duration": duration, "alone": alone, "value": value, "loss": loss, "gradient": gradient, "weight": weight,
-    "version": version, "turn": turn, "in flight": in_flight, "channel": channel, "memory": memory, "swap": swap,
+    "duration": duration, "steps": steps, "alone": alone, "value": value, "loss": loss, "gradient": gradient,
+    "weight": weight, "version": version, "turn": turn, "in flight": in_flight, "channel": channel, "memory": memory,
+    "swap": swap,
 }  # fmt: skip
 
 
 def violations(case: Case, spans: Sequence[Span]) -> list[str]:
     """All that is broken, each with the name of its rule."""
-    missing = list(once(case, spans))
+    tasks = [span for span in spans if span.kind != "U"]
+    missing = list(once(case, tasks))
     if missing:
         return [f"once: {said}" for said in missing]
-    shown = Shown(case, spans)
+    shown = Shown(case, tasks, [span for span in spans if span.kind == "U"])
     return [f"{name}: {said}" for name, rule in RULES.items() for said in rule(case, shown)]

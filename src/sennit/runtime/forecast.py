@@ -91,8 +91,8 @@ def forecast(
     chains = Chains(recipe.micro_batches, placement.workers) if held.chained else None
     kind = Simulation if recorded is None else Repeated
     simulation = kind(
-        load, orders, recipe.built.sync(placement.workers), in_flight, split=placement.split, cluster=cluster,
-        chains=chains, watch=watch,
+        load, orders, recipe.built.sync(placement.workers), in_flight, split=placement.split,
+        apart=placement.device == "cuda" and recipe.clip != "none", cluster=cluster, chains=chains, watch=watch,
     )  # fmt: skip
     if isinstance(simulation, Repeated) and recorded is not None:
         simulation.recorded, simulation.stepped = recorded, set()

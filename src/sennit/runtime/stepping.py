@@ -49,6 +49,8 @@ class Stepping:
         self.tell, self.report, self.done = tell, report, done
         self.recipe, self.host, self.groups = share.recipe, share.host, share.built.groups
         self.clip = share.recipe.clipping
+        self.later = share.placement.device == "cuda"
+        """Whether norms are on their way for a while: the worker looks at them between tasks."""
         self.m = share.recipe.micro_batches
         self.folds: dict[tuple[int, str], GroupFold] = {}
         self.bulks = Bulks(share.bulk) if share.bulk > 1 else None
@@ -132,39 +134,50 @@ class Stepping:
             return
         self.complete.setdefault(subnet.seq_id, {})[group] = grads
         self.asked.append((subnet, group))
-        if not any(grad.is_cuda for grad in grads.values()):
+        if not self.later:
             self.look()
 
+    def ask(self) -> None:
+        """Have the device tell norms that are wanted, of all groups that a task has completed at once."""
+        if self.asked and self.arriving is None:
+            grads = [grad for s, group in self.asked for grad in self.complete[s.seq_id][group].values()]
+            self.arriving = self.asked, Told(stacked_norms(grads) if grads else torch.zeros(0))
+            self.asked = []
+
     def look(self) -> None:
-        """Take the norms that have come from the device, and ask for those that have not been asked for, of all groups
-        that a task completes at once."""
-        while self.asked or self.arriving is not None:
-            if self.arriving is None:
-                grads = [grad for s, group in self.asked for grad in self.complete[s.seq_id][group].values()]
-                self.arriving = self.asked, Told(stacked_norms(grads) if grads else torch.zeros(0))
-                self.asked = []
-            groups, told = self.arriving
-            if not told.there():
-                return
-            self.arriving, numbers = None, iter(told.numbers())
+        """Take the norms that have come from the device, and go on with their groups."""
+        self.ask()
+        while self.arriving is not None and self.arriving[1].there():
+            (groups, told), self.arriving = self.arriving, None
+            numbers = iter(told.numbers())
             arrived = [(s, g, {name: next(numbers) for name in self.complete[s.seq_id][g]}) for s, g in groups]
             if self.clip.kind == "layer":
                 self.by_layer(arrived)
-                continue
-            for subnet, group, found in arrived:
-                norms = dict[str, float | None].fromkeys(self.groups.by_name[group].names)
-                norms.update(found)
-                for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
-                    self.tell(worker, Message("N", subnet.seq_id, -1, -1, -1, [], norms))
-                self.add_norms(subnet, norms)
+            else:
+                self.tell_others(arrived)
+            self.ask()
+
+    def tell_others(self, arrived: list[tuple[Subnet, str, dict[str, float]]]) -> None:
+        """Norms of one subnet come from all owners of its groups."""
+        for subnet, group, found in arrived:
+            norms = dict[str, float | None].fromkeys(self.groups.by_name[group].names)
+            norms.update(found)
+            for worker in sorted(set(self.owners(subnet).values()) - {self.rank}):
+                self.tell(worker, Message("N", subnet.seq_id, -1, -1, -1, [], norms))
+            self.add_norms(subnet, norms)
 
     def waits(self) -> bool:
         """Whether norms are on their way."""
-        return bool(self.asked) or self.arriving is not None
+        return self.arriving is not None
 
     def told(self) -> bool:
-        """Whether there is something to `look` at: norms that have come, or that nobody has asked for."""
-        return bool(self.asked) or (self.arriving is not None and self.arriving[1].there())
+        """Whether there is something to `look` at."""
+        return self.arriving is not None and self.arriving[1].there()
+
+    def next_step(self) -> int:
+        """The earliest subnet with groups whose norms are on their way."""
+        assert self.arriving is not None
+        return min(subnet.seq_id for subnet, _ in self.arriving[0])
 
     def by_layer(self, arrived: list[tuple[Subnet, str, dict[str, float]]]) -> None:
         """Clip each group by its own norm, and step it."""
@@ -248,6 +261,10 @@ class Stepping:
                 self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
             self.log.parameters(group, group, x, -1, "U", "W", x)
             del self.due[group, x]
+
+    def next_due(self) -> int:
+        """The subnet as whose step the first waiting gradient is applied: the next one is the first to read it."""
+        return min(x for _, x in self.due) + self.recipe.sharing.lag - 1
 
     def due_before(self, limit: float) -> bool:
         """Whether a waiting gradient must still be applied before `limit` is reached."""

@@ -74,6 +74,11 @@ class Stopwatch:
                 then(start, start + seconds)
             self.spare += begin, end
 
+    def behind(self) -> int:
+        """Laps that the device has not ended yet. Does not wait."""
+        self.tell()
+        return len(self.events)
+
     def total(self) -> float:
         """Seconds so far. Waits for the device."""
         if self.events:

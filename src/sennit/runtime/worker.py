@@ -41,6 +41,7 @@ from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
+from sennit.schedule.before_step import before_step
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task, not_ready
 from sennit.simulate.chain_links import chain_links
@@ -49,6 +50,9 @@ from sennit.trace.events import trace_beside
 
 IDLE_S = 0.0005
 """Longest nap while payloads are on their way, whose end nobody tells, seconds."""
+
+BACKLOG = 2
+"""Launched tasks that keep a device busy while its worker's host sees to something else: one may be about to end."""
 
 QUIET_S = 0.05
 """Longest nap while messages and bells tell of everything, seconds."""
@@ -138,26 +142,23 @@ class Worker:
                 self.admit()
             self.waiting.look()
             self.store.poll()
-            if self.stepping.told():
-                with self.steps_from(None):
-                    self.stepping.look()
-            if self.stepping.due:
-                with self.steps_from(None):
-                    # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has
-                    # not been let in may never be one
-                    self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
+            self.stepping.ask()
+            self.step()
             task = self.next_task()
             if task is None:
+                if self.stepping.told():
+                    self.look()
+                    continue
+                if self.stepping.due:
+                    self.apply_due()
                 if (self.launches and self.admit()) or self.hear_awaited():
                     continue
                 self.report_cut()
                 self.slots.look_ahead()
-                if self.coming.prepare(self.next_id, self.limit):
-                    continue
                 if self.stepping.waits():  # norms come soon, without a bell; messages are heard meanwhile
                     self.channel.flush()
                     self.launcher.flush()
-                elif self.bells.put_up(self.rank, self.unannounced()):
+                elif not self.prepare() and self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
             self.go_on()
@@ -176,16 +177,44 @@ class Worker:
     def behind(self, task: Task) -> None:
         """A task has been launched. While the device computes it, see to what comes: else the next forward waits for
         that, and the device for it."""
+        self.stepping.ask()
         self.admit()
+        self.offer()
         # a backward takes the device longer than the host; between two forwards the host is the one that is waited for
-        if (
-            task.kind not in "FW"
-            and not self.batches.prepare(self.subnets.values())
-            and self.coming.programs.wanted
-        ):  # fmt: skip
-            self.coming.prepare(self.next_id, self.limit)
+        awaited = bool(self.offered) or self.channel.expecting() or self.stepping.waits()
+        if (task.kind not in "FW" and not awaited) or self.clock.behind() >= BACKLOG:
+            self.prepare(record=self.coming.programs.wanted)
 
-    def next_task(self) -> Task | None:
+    def prepare(self, *, record: bool = True) -> bool:
+        """See to something that comes: a batch, or with `record` a program. Returns whether there was something."""
+        if self.launches and self.batches.prepare(self.subnets.values()):
+            return True
+        return record and self.coming.prepare(self.next_id, self.limit)
+
+    def step(self) -> None:
+        """Take the steps that can be taken, if no backward goes before them."""
+        if self.stepping.told():
+            self.offer()
+            if not before_step(self.offered, self.stepping.next_step()):
+                self.look()
+        if self.stepping.due:
+            self.offer()
+            if not before_step(self.offered, self.stepping.next_due()):
+                self.apply_due()
+
+    def apply_due(self) -> None:
+        with self.steps_from(None):
+            # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has not
+            # been let in may never be one
+            self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
+
+    def look(self) -> None:
+        """Take norms that have been told, and step what they were missing for."""
+        with self.steps_from(None):
+            self.stepping.look()
+
+    def offer(self) -> None:
+        """Let the order know what has become ready."""
         for ready in self.ready.take():
             self.slots.ready(ready, self.subnets[ready.seq_id])
             self.offered.add(ready)
@@ -193,6 +222,9 @@ class Worker:
         for ready in self.slots.waiting():
             self.offered.add(ready)
             self.policy.add(ready)
+
+    def next_task(self) -> Task | None:
+        self.offer()
         while (task := self.policy.pop()) is not None:
             if task not in self.offered:
                 raise UserError(not_ready(self.rank, task))

@@ -4,7 +4,7 @@
     worker 1   .  1F0 1B0 1F1 1B1  .
 
 A cell says run, kind and micro-batch, and with several subnets `run kind subnet.micro-batch`. A task that takes several
-slots fills them all.
+slots fills them all. Steps outside of tasks are `U`, with several subnets `U subnet`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def draw(spans: Iterable[Span], slot: float = 1.0) -> str:
     for span in held:
         first, last = round(span.start / slot), round(span.end / slot)
         subnet = f"{span.seq_id}." if several else ""
-        name = f"{span.run}{span.kind}{subnet}{span.micro_batch}"
+        name = f"{span.run}{span.kind}{subnet}{span.micro_batch}" if span.kind != "U" else f"U{subnet.rstrip('.')}"
         assert abs(first * slot - span.start) < 1e-6 * slot and last > first, f"{name} does not start on a slot"
         row = rows[span.worker]
         for i in range(first, last):

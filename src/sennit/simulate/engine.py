@@ -7,8 +7,9 @@
 A task becomes ready by the rules of the workers (`sennit.runtime.waiting`): a forward has its value, every group in
 the version that `Sync` names, and its turn to write buffers; a backward has the gradient; a weight gradient has its
 input gradient. A forward that its order picks starts if there is memory for what it keeps; if not, it is ready again
-when there is. Versions are in a store of the host: whoever waits for one sees it at once. State is kept for subnets in
-flight only.
+when there is. A step that takes time is the end of a run's last gradient, as on CPUs, or work of its own, behind
+backwards that others wait for (`sennit.schedule.before_step`). Versions are in a store of the host: whoever waits for
+one sees it at once. State is kept for subnets in flight only.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from sennit.errors import UserError
+from sennit.schedule.before_step import before_step
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task, is_fixed, not_ready
 from sennit.simulate.branches import Branches
 from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster
-from sennit.simulate.flight import Arrival, Came, Flight, Left
+from sennit.simulate.flight import Arrival, Came, Flight, Left, Steps
 from sennit.simulate.load import Load, Piece
 from sennit.simulate.memory import Memory
 from sennit.simulate.outcome import Outcome, Watch
@@ -40,6 +42,7 @@ class Simulation:
         sync: which version is read.
         in_flight: subnets from the lowest unfinished one on that may run, as for workers.
         split: backward as I and W instead of B.
+        apart: steps are work of their own.
         cluster: links, memory and host; None costs nothing.
         chains: told of subnets, for orders that ask it.
         watch: told every task.
@@ -47,11 +50,11 @@ class Simulation:
 
     def __init__(
         self, load: Load, orders: Sequence[Order], sync: Sync, in_flight: int, *, split: bool = False,
-        cluster: Cluster | None = None, chains: Chains | None = None, watch: Watch | None = None,
+        apart: bool = False, cluster: Cluster | None = None, chains: Chains | None = None, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.m, self.orders, self.sync, self.in_flight, self.split = load.micro_batches, orders, sync, in_flight, split
         self.stream: Iterator[Sequence[Piece]] = load.subnets()
-        self.watch, self.chains = watch, chains
+        self.apart, self.watch, self.chains = apart, watch, chains
         self.host_s = cluster.host_s if cluster else 0.0
         self.channels = Channels(cluster) if cluster else None
         self.memory = Memory(cluster.limits(load.workers), self.m) if cluster else None
@@ -74,11 +77,13 @@ class Simulation:
         self.now = 0.0
         self.left_early: set[Task] = set()
         """Tasks under way that have nothing more to give but a step."""
+        self.due: list[list[tuple[float, Task]]] = [[] for _ in range(load.workers)]
+        """Per worker, the last gradients of runs whose groups it steps next, and when these were there."""
         self.last: Task | None = None
         """What has just ended, the maker of whatever comes of it."""
         self.came: dict[Task, tuple[float, Came]] = {}
         """Since when a task is ready, and why not earlier; if somebody watches."""
-        self.events: list[tuple[float, int, int, float, Task | Arrival | None]] = []
+        self.events: list[tuple[float, int, int, float, Task | Arrival | Steps | None]] = []
         """Time, number, worker (-1: a message is there), begin, and what ends (None: the worker looks again)."""
         self.number = 0
 
@@ -96,6 +101,9 @@ class Simulation:
             for worker in sorted(self.woken):
                 if not idle[worker]:
                     continue
+                if self.due[worker] and not self.backward_first(worker):
+                    busy[worker] += self.step(worker)
+                    continue
                 while (task := orders[worker].pop()) is not None:
                     if task not in offered:
                         raise UserError(not_ready(worker, task))
@@ -108,6 +116,9 @@ class Simulation:
                     count += 1
                     self.later(self.now + host_s + seconds, worker, task)
                     break
+                else:
+                    if self.due[worker]:
+                        busy[worker] += self.step(worker)
             self.woken.clear()
             if not events:
                 break
@@ -120,6 +131,15 @@ class Simulation:
                     ready, (left, cause, of, by) = self.came.pop(what)
                     self.watch(Span(worker, *what, began, self.now, ready, left, cause, of, str(by or "")))
                 self.done(what, worker)
+            elif isinstance(what, Steps):
+                idle[worker] = True
+                self.woken.add(worker)
+                if self.watch is not None:
+                    there, last = what.after[-1]
+                    told = (there, there, "gradient", "", str(last))
+                    self.watch(Span(worker, "U", last.seq_id, -1, -1, began, self.now, *told))
+                for _, self.last in what.after:
+                    self.release(self.flights[self.last.seq_id], self.last.seq_id, self.last.run)
             elif what is not None:
                 self.arrived(what)
             else:
@@ -132,14 +152,27 @@ class Simulation:
         flight = self.flights[task.seq_id]
         piece = flight.pieces[task.run]
         seconds = piece.cost[_COST[task.kind]]
-        if piece.step and task.kind in "BW":
+        if piece.step and task.kind in "BW" and not self.apart:
             flight.begun[task.run] += 1
             if flight.begun[task.run] == self.m:
                 self.later(self.now + self.host_s + seconds, -1, Left(task, Came(self.now, "start", "", None)))
                 seconds += piece.step
         return seconds
 
-    def later(self, at: float, worker: int, what: Task | Arrival | None) -> None:
+    def backward_first(self, worker: int) -> bool:
+        """Whether a worker has a backward to run before the steps that are due there."""
+        here = (t for t in self.offered if self.flights[t.seq_id].pieces[t.run].where(t.micro_batch) == worker)
+        return before_step(here, min(task.seq_id for _, task in self.due[worker]))
+
+    def step(self, worker: int) -> float:
+        """All steps that are due on a worker begin. Returns how long they take."""
+        steps, self.due[worker] = Steps(self.due[worker]), []
+        seconds = sum(self.flights[task.seq_id].pieces[task.run].step for _, task in steps.after)
+        self.idle[worker] = False
+        self.later(self.now + seconds, worker, steps)
+        return seconds
+
+    def later(self, at: float, worker: int, what: Task | Arrival | Steps | None) -> None:
         self.number += 1
         heapq.heappush(self.events, (at, self.number, worker, self.now, what))
 
@@ -223,7 +256,9 @@ class Simulation:
             return
         flight = self.flights[y]
         flight.left[r] -= 1
-        if not flight.left[r]:
+        if not flight.left[r] and flight.pieces[r].step and self.apart:
+            self.due[worker].append((self.now, task))
+        elif not flight.left[r]:
             self.release(flight, y, r)
         if self.memory is not None:
             for forward in self.memory.freed(task, worker, flight.pieces[r].held_bytes):

@@ -52,3 +52,9 @@ class Arrival(NamedTuple):
 
 class Left(Arrival):
     """What a task makes leaves before its end."""
+
+
+class Steps(NamedTuple):
+    """A worker steps the groups of some runs at once, each after the last of its gradients, which was there then."""
+
+    after: list[tuple[float, Task]]

@@ -43,7 +43,8 @@ class Piece:
         spread: who executes each micro-batch, if that differs; else empty.
         sources: indices of the runs whose output it reads; None for the run before.
         moves: buffer groups that its forward writes, in the order of subnets and micro-batches (`simulate/turns.py`).
-        step: seconds that its last gradient's task goes on, once the gradient of its input has left: its groups step.
+        step: seconds that the step of its groups takes: its last gradient's task goes on for as long, once the gradient
+            of its input has left, or it is work of its own (`sennit.schedule.before_step`).
     """
 
     worker: int
