@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,20 @@ def test_another_learning_rate_is_another_step() -> None:
         due.step(second, ones, 0.25, lambda: None)
     for group, start, lr in ((one, before[0], 0.5), (two, before[1], 0.25)):
         assert torch.equal(group.parameters["x"], start - lr)
+
+
+def test_a_group_that_steps_twice_in_a_block_steps_one_after_the_other() -> None:
+    """Two subnets under `asp` may have their gradients complete at once."""
+    results: list[Any] = []
+    for together in (True, False):
+        due, held = groups("adam", {}, ("exp_avg", "exp_avg_sq", "step"))
+        group, step = held[0]
+        with due.together() if together else nullcontext():
+            for number in range(3):
+                due.step(step, group.gradients(number, False), 0.1)
+        assert int(group.state["x.step"]) == 3
+        results.append([*group.parameters.values(), *(group.state[k] for k in sorted(group.state))])
+    assert same_bits(*results)
 
 
 def test_a_block_that_fails_takes_nothing() -> None:

@@ -13,8 +13,7 @@ from sennit.schedule.order import Task
 def test_what_nobody_made_has_no_maker() -> None:
     board = Board(["a", "b"])
     board.task = Task("B", 3, 1, 2)
-    with board.making("a", 3):
-        pass
+    board.note("a", 3)
     moment, by = board.made("a", 3) or (0.0, None)
     assert moment > 0 and by == Task("B", 3, 1, 2)
     assert board.made("a", 2) is None and board.made("b", 0) is None and board.made("b", -1) is None

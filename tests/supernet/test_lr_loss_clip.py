@@ -236,7 +236,7 @@ def test_what_is_not_finite_is_not_hidden() -> None:
     clip_global_(grads, Clip("global", 1.0))
     assert grads["b"].isnan().all()
     unchanged = {"a": torch.ones(2)}
-    scale_(unchanged, 1.0)
+    scale_((grad, 1.0) for grad in unchanged.values())
     assert unchanged["a"].tolist() == [1.0, 1.0]
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.memory.due import Due
+from sennit.memory.gradients import as_gradients
 from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY, Region
 from sennit.memory.pinning import pin
@@ -24,7 +25,8 @@ from sennit.memory.unlimited import Unlimited
 
 @dataclass
 class Slot:
-    """A region on the device. `version` is the word read back after the last copy, or written by the last step."""
+    """A region on the device. `version` is the word read back after the last copy, or that of the last step, which
+    leaves the word on the device as it was: only what has been copied in is asked there for its version."""
 
     region: Region
     flat: Tensor
@@ -139,8 +141,7 @@ class CudaStore(Unlimited):
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         number = self.host.slot_of(group, version)
         slot = self._slot(group, number)
-        if any(not grad.is_cuda for grad in grads.values()):  # kept in host memory by `delayed:K`
-            grads = {name: grad.to(self.device, non_blocking=True) for name, grad in grads.items()}
+        grads = as_gradients(grads).on(self.device)  # `delayed:K` keeps them in host memory
         if group in self.host.delayed:
             before = self.acquire(group, version - 1)
             for name, leaf in slot.leaves.items():
@@ -152,11 +153,7 @@ class CudaStore(Unlimited):
             step = self.steps[group, number] = GroupStep(
                 self.due.optimizer, self.host.step_keys, slot.leaves, self._state(group), whole=True
             )
-
-        def after() -> None:
-            slot.flat[:8].view(torch.int64).fill_(version)
-
-        self.due.step(step, grads, lr, after)
+        self.due.step(step, grads, lr)
         slot.version, slot.dirty = version, True
         self.changed_state.add(group)
         self.newest[group] = version

@@ -29,6 +29,7 @@ class Due:
         self.optimizer = optimizer
         self._open = False
         self._parts: list[Part] = []
+        self._groups: set[GroupStep] = set()
         self._after: list[Callable[[], None]] = []
         self._lr = 0.0
 
@@ -42,13 +43,17 @@ class Due:
         finally:
             self._open = False
 
-    def step(self, group: GroupStep, grads: Mapping[str, Tensor], lr: float, after: Callable[[], None]) -> None:
+    def step(
+        self, group: GroupStep, grads: Mapping[str, Tensor], lr: float, after: Callable[[], None] | None = None
+    ) -> None:
         """Step a group now or at the end of the block, and call `after` then."""
-        if self._parts and lr != self._lr:
+        if self._parts and (lr != self._lr or group in self._groups):
             self.take()
         self._lr = lr
+        self._groups.add(group)
         self._parts += group.parts(grads)
-        self._after.append(after)
+        if after is not None:
+            self._after.append(after)
         if not self._open:
             self.take()
 
@@ -56,6 +61,7 @@ class Due:
         """Take the steps that are due: before their slots are given to others, or read."""
         parts, after = self._parts, self._after
         self._parts, self._after = [], []
+        self._groups.clear()
         if parts:
             self.optimizer.step(parts, self._lr)
         for call in after:

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sennit.memory.parcel import Place, bundle, numbers, parcels
+from sennit.memory.gradients import as_gradients
+from sennit.memory.parcel import Place, numbers, parcels
 from sennit.supernet.optim import make_optimizer
 
 
@@ -121,15 +122,21 @@ class Whole:
     Attributes:
         places: how the tensors lie in it.
         state: key to the state in the same layout.
-        small: of each parameter, how often it has stepped, and whether it has; on the CPU.
+        counters: how often each parameter has stepped, if the optimizer counts that; on the CPU, as numpy sees them.
+            There a number is read or written in a tenth of the time that a tensor takes, and a step asks for all.
+        flags: whether it has.
     """
 
     def __init__(
         self, parameter: nn.Parameter, places: tuple[Place, ...], state: dict[str, Tensor],
-        small: list[tuple[Tensor | None, Tensor]],
+        counters: list[Tensor], flags: list[Tensor],
     ) -> None:  # fmt: skip
-        self.parameter, self.places, self.state, self.small = parameter, places, state, small
-        self.counters = [n for n, _ in small if n is not None]
+        self.parameter, self.places, self.state = parameter, places, state
+        self.counters = [tensor.numpy() for tensor in counters]
+        self.flags = [tensor.numpy() for tensor in flags]
+        self._step = torch.zeros((), dtype=counters[0].dtype if counters else None)
+        """What torch counts up, in place of `counters`."""
+        self._count = self._step.numpy()
 
     @staticmethod
     def of(
@@ -149,33 +156,38 @@ class Whole:
                 return None
             found[key] = _typed(lying[0].of(tensors[lying[0].members[0]]), held[0])
         flat = nn.Parameter(_typed(lying[0].of(held[lying[0].members[0]]), held[0]))
-        small = [(state[f"{n}.step"] if "step" in keys else None, state[f"{n}.stepped"]) for n in parameters]
-        return Whole(flat, lying[0].places, found, small)
+        counters = [state[f"{n}.step"] for n in parameters if "step" in keys]
+        return Whole(flat, lying[0].places, found, counters, [state[f"{n}.stepped"] for n in parameters])
 
     def part(self, grads: Mapping[str, Tensor]) -> Part | None:
         """All parameters as one; None if they must step by themselves."""
-        piece = bundle(list(grads.values()))
-        if len(grads) != len(self.small) or piece is None or tuple(piece[1]) != self.places:
+        piece = as_gradients(grads).piece
+        if len(grads) != len(self.flags) or piece is None or tuple(piece[1]) != self.places:
             return None
-        counts = {(int(stepped.item()), None if n is None else n.item()) for n, stepped in self.small}
-        if len(counts) > 1 or piece[0].shape != self.parameter.shape:
+        stepped, counts = {flag.item() for flag in self.flags}, {counter.item() for counter in self.counters}
+        if len(stepped) > 1 or len(counts) > 1 or piece[0].shape != self.parameter.shape:
             return None
-        ((stepped, count),) = counts
-        held: dict[str, Any] = dict(self.state) if stepped else {}
-        if stepped and count is not None:
-            held["step"] = self.counters[0].clone()
-        return Part(self.parameter, piece[0], held, self._keep if stepped else self._keep_first)
+        if not stepped.pop():
+            return Part(self.parameter, piece[0], {}, self._keep_first)
+        held: dict[str, Any] = dict(self.state)
+        for count in counts:
+            self._count.fill(count)
+            held["step"] = self._step
+        return Part(self.parameter, piece[0], held, self._keep)
 
     def _keep(self, after: Mapping[str, Tensor]) -> None:
-        if self.counters:  # one call: ten of them take the host as long as the step
-            torch._foreach_copy_(self.counters, [after["step"]] * len(self.counters))  # pyright: ignore[reportPrivateImportUsage]
+        count = self._count.item()
+        for counter in self.counters:
+            counter.fill(count)
 
     def _keep_first(self, after: Mapping[str, Tensor]) -> None:
+        if self.counters:
+            self._count.fill(after["step"].item())
         self._keep(after)
         for key, tensor in self.state.items():
             tensor.copy_(after[key])
-        for _, flag in self.small:
-            flag.fill_(1)
+        for flag in self.flags:
+            flag.fill(1)
 
 
 def _typed(piece: Tensor, like: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from sennit.errors import RunError
@@ -27,6 +26,7 @@ from sennit.memory.cuda import CudaStore
 from sennit.memory.device import Copy, Device
 from sennit.memory.due import Due
 from sennit.memory.eviction import Eviction, Key, LatestNextUse
+from sennit.memory.gradients import as_gradients
 from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY
 from sennit.memory.slot import SMALL, Pool, Slot
@@ -281,12 +281,11 @@ class SlotStore:
                 self.due.optimizer, self.host.step_keys, slot.leaves, self._state(group, slot),
                 whole=self.device.torch_device.type == "cuda",
             )  # fmt: skip
-        here = {name: g.to(self.device.torch_device, non_blocking=True) for name, g in grads.items()}
+        here = as_gradients(grads).on(self.device.torch_device)
         slot.version, slot.word, slot.dirty = version, None, True
         self.newest[group] = version
 
         def after() -> None:
-            slot.flat[:8].view(torch.int64).fill_(version)
             slot.used = [self.device.mark()]
             if group in self.wandering:
                 self._write_back(group, slot)

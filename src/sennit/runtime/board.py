@@ -11,8 +11,7 @@ from __future__ import annotations
 import mmap
 import struct
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import cast
 from zlib import crc32
 
@@ -53,7 +52,8 @@ class Board:
         self.newest = -1
 
     def note(self, group: str, version: int) -> None:
-        """`version` of `group` is there, by what this process does now."""
+        """`version` of `group` is there, by what this process does now. Whoever publishes it notes it before and after:
+        its maker is known before the version is seen, the moment just after."""
         self._put(group, version, self.task)
         self.notes += 1
         self.newest = version
@@ -66,13 +66,6 @@ class Board:
         kind, j, run = (b"-", -1, -1) if task is None else (task.kind.encode(), task.micro_batch, task.run)
         row, place = _ROW.pack(time.monotonic(), version, kind, j, run), self._place[group]
         self._memory[place : place + _SIZE] = row + _SUM.pack(crc32(row))
-
-    @contextmanager
-    def making(self, group: str, version: int) -> Iterator[None]:
-        """Around what publishes a version: its maker is known before the version is seen, the moment just after."""
-        self.note(group, version)
-        yield
-        self.note(group, version)
 
     def made(self, group: str, version: int) -> tuple[float, Task | None] | None:
         """When a version was made, and by which of its subnet's tasks; None if it was not the last one."""

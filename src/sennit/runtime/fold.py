@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from sennit.memory.gradients import Gradients
 from sennit.memory.parcel import Place, bundle
 
 Use = tuple[str, int]
@@ -44,6 +45,13 @@ class GroupFold:
             self._fold(self.parts.pop(self.next))
             self.next += 1
         return self.next == self.m
+
+    def gradients(self) -> Gradients:
+        """All that was added up."""
+        found = Gradients(self.total)
+        if self.whole is not None and len(self.whole[1]) == len(found):
+            found.piece = self.whole
+        return found
 
     def _fold(self, part: Mapping[Use, Tensor | None]) -> None:
         if self._fold_whole(part):

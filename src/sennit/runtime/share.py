@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -240,14 +240,28 @@ class Share:
     wandering: frozenset[str] = frozenset()
     """Groups that more than one worker uses."""
 
-    @contextmanager
-    def publishing(self, group: str, version: int, word: Word | None = None) -> Iterator[None]:
+    def publishing(self, group: str, version: int, word: Word | None = None) -> Publishing:
         """Around what writes a group's new version or moves its buffers (to `word`): noted on the board, told by a bell
         and to other hosts."""
-        with self.board.making(group, version):
-            yield
-        self.bells.ring(group)
-        self.elsewhere.published(group, version if word is None else word)
+        return Publishing(self, group, version, word)
+
+
+class Publishing:
+    """See `Share.publishing`. Not a generator: each step of a group enters one, while its GPU waits."""
+
+    __slots__ = ("group", "share", "version", "word")
+
+    def __init__(self, share: Share, group: str, version: int, word: Word | None) -> None:
+        self.share, self.group, self.version, self.word = share, group, version, word
+
+    def __enter__(self) -> None:
+        self.share.board.note(self.group, self.version)
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:  # what failed has published nothing
+            self.share.board.note(self.group, self.version)
+            self.share.bells.ring(self.group)
+            self.share.elsewhere.published(self.group, self.version if self.word is None else self.word)
 
 
 def low_water(workers: int, start: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sennit.memory.parcel import bundle
+from sennit.memory.gradients import Gradients, as_gradients
 from sennit.runtime.bulks import Bulks
 from sennit.runtime.channel import Message
 from sennit.runtime.fold import GroupFold, Use
@@ -27,7 +27,7 @@ from sennit.runtime.placing import heir_of
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.subnet import Subnet
 from sennit.runtime.told import Told
-from sennit.supernet.clip import factor, fold_norms, grad_norms, scale_, stacked_norms
+from sennit.supernet.clip import Row, factor, fold_norms, grad_norms, scale_, stacked_norms
 from sennit.trace.access import AccessLog
 
 
@@ -58,13 +58,15 @@ class Stepping:
         """Of each bulk in flight, its last subnet, once it is known."""
         self.writer: dict[str, tuple[int, str]] = {}
         """Of each group of a bulk about to step, its last subnet and step there."""
-        self.complete: dict[int, dict[str, dict[str, Tensor]]] = {}
+        self.complete: dict[int, dict[str, Gradients]] = {}
         """Folded gradients that wait for norms, by subnet and group."""
         self.norms: dict[int, dict[str, float | None]] = {}
         self.asked: list[tuple[Subnet, str]] = []
         """Groups whose norms are wanted."""
         self.arriving: tuple[list[tuple[Subnet, str]], Told] | None = None
         """Norms on their way to the host."""
+        self.row = Row()
+        """Where they lie on a GPU."""
         self.due: dict[tuple[str, int], None] = {}
         """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply."""
         for group in self.host.delayed:  # those that waited when the last run ended
@@ -80,7 +82,7 @@ class Stepping:
             fold = self.folds[key] = GroupFold(self.m, subnet.users[group], self.own)
         if fold.add(micro_batch, part):
             del self.folds[key]
-            self.folded(subnet, group, fold.total)
+            self.folded(subnet, group, fold.gradients())
 
     def own(self, name: str, grad: Tensor) -> Tensor:
         """A copy in the parameter's layout: what `AccumulateGrad` makes of a first gradient."""
@@ -88,7 +90,7 @@ class Stepping:
         copy = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=grad.device)
         return copy.copy_(grad)
 
-    def folded(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
+    def folded(self, subnet: Subnet, group: str, grads: Gradients) -> None:
         """All micro-batches are in: clip and step, or add to the bulk's sum."""
         if self.share.probing:
             self.report(("norm", subnet.seq_id, group, fold_norms(grad_norms(grads))))
@@ -119,7 +121,7 @@ class Stepping:
         assert self.bulks is not None
         grads, writer, step = self.bulks.mean(bulk, group)
         self.writer[group] = (writer, step)
-        self.clipped(self.last[bulk], group, grads)
+        self.clipped(self.last[bulk], group, as_gradients(grads))
 
     def owners(self, subnet: Subnet) -> dict[str, int]:
         """Who steps which groups together with this subnet's."""
@@ -127,7 +129,7 @@ class Stepping:
             return subnet.trained_by
         return self.bulks.owner[subnet.seq_id // self.bulks.size]
 
-    def clipped(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
+    def clipped(self, subnet: Subnet, group: str, grads: Gradients) -> None:
         """Clip and step, once the norms that this takes are known."""
         if self.clip.kind == "none":
             self.step(subnet, group, grads)
@@ -141,7 +143,8 @@ class Stepping:
         """Have the device tell norms that are wanted, of all groups that a task has completed at once."""
         if self.asked and self.arriving is None:
             grads = [grad for s, group in self.asked for grad in self.complete[s.seq_id][group].values()]
-            self.arriving = self.asked, Told(stacked_norms(grads) if grads else torch.zeros(0))
+            row = self.row if grads and grads[0].is_cuda else None
+            self.arriving = self.asked, Told(stacked_norms(grads, row) if grads else torch.zeros(0))
             self.asked = []
 
     def look(self) -> None:
@@ -181,12 +184,15 @@ class Stepping:
 
     def by_layer(self, arrived: list[tuple[Subnet, str, dict[str, float]]]) -> None:
         """Clip each group by its own norm, and step it."""
+        ready: list[tuple[Subnet, str, Gradients, float]] = []
+        for subnet, group, norms in arrived:
+            grads = self.complete[subnet.seq_id].pop(group)
+            if not self.complete[subnet.seq_id]:
+                del self.complete[subnet.seq_id]
+            ready.append((subnet, group, grads, factor(self.clip.limit, fold_norms(norms))))
+        scale_((tensor, by) for _, _, grads, by in ready for tensor in grads.together)
         with self.store.together():
-            for subnet, group, norms in arrived:
-                grads = self.complete[subnet.seq_id].pop(group)
-                if not self.complete[subnet.seq_id]:
-                    del self.complete[subnet.seq_id]
-                scale_(together(grads), factor(self.clip.limit, fold_norms(norms)))
+            for subnet, group, grads, _ in ready:
                 self.step(subnet, group, grads)
 
     def add_norms(self, subnet: Subnet, norms: dict[str, float | None]) -> None:
@@ -203,8 +209,7 @@ class Stepping:
         del self.norms[y]
         by = factor(self.clip.limit, fold_norms({n: norm for n, norm in known.items() if norm is not None}))
         complete = self.complete.pop(y, {})
-        for grads in complete.values():
-            scale_(together(grads), by)
+        scale_((tensor, by) for grads in complete.values() for tensor in grads.together)
         with self.store.together():
             for group, grads in complete.items():
                 self.step(subnet, group, grads)
@@ -219,7 +224,7 @@ class Stepping:
             subnet.norms = sum(len(self.groups.by_name[g].names) for g in self.owners(subnet))
         return subnet.norms
 
-    def step(self, subnet: Subnet, group: str, grads: dict[str, Tensor]) -> None:
+    def step(self, subnet: Subnet, group: str, grads: Gradients) -> None:
         """The optimizer step of a group, with the learning rate of `subnet`."""
         y = subnet.seq_id
         if group in self.host.delayed:
@@ -269,9 +274,3 @@ class Stepping:
     def due_before(self, limit: float) -> bool:
         """Whether a waiting gradient must still be applied before `limit` is reached."""
         return any(x + self.recipe.sharing.lag - 1 < limit for _, x in self.due)
-
-
-def together(grads: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Gradients that lie in one piece as that piece, for what is done to every number alike."""
-    piece = bundle(list(grads.values()))
-    return grads if piece is None else {"": piece[0]}

@@ -16,7 +16,7 @@ class Told:
     """On their way to the host.
 
     Args:
-        numbers: of any shape; not written any more.
+        numbers: of any shape; on a CPU not written before they have been read, on a GPU by its later work alone.
     """
 
     def __init__(self, numbers: Tensor) -> None:

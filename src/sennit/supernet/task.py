@@ -95,7 +95,8 @@ def clip_(grads: Mapping[str, Tensor], rule: Clip, groups: Groups) -> None:
 def clip_global_(grads: Mapping[str, Tensor], rule: Clip) -> None:
     """Clip these gradients by their common norm."""
     norm = fold_norms(grad_norms(grads))
-    scale_(grads, factor(rule.limit, norm))
+    by = factor(rule.limit, norm)
+    scale_((grad, by) for grad in grads.values())
 
 
 def fold_losses(losses: Sequence[float]) -> float:
