@@ -47,12 +47,18 @@ class NanLossError(HaltError):
     """The loss of a subnet is not finite.
 
     Attributes:
-        micro_batch: the first micro-batch of it where that shows.
+        micro_batch: the first micro-batch of it where that shows; where several workers compute losses of one subnet,
+            the first of those that were computed.
     """
 
     def __init__(self, message: str, seq_id: int, micro_batch: int) -> None:
         super().__init__(message, seq_id)
         self.micro_batch = micro_batch
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it is in the order of a plain loop."""
+        return self.seq_id, self.micro_batch
 
 
 class BudgetError(HaltError):

@@ -17,6 +17,20 @@ def test_every_command_has_help_with_an_example(call: Callable, command: str) ->
     assert "--json" in done.out or command == "data"
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--budget GIB", "0: no budget, all that was used stays. (default: 0)"),
+        ("--in-flight I", "0: chosen. (default: 0)"),
+        ("--activations-gib GIB", "0: a quarter of what is free. (default: 0)"),
+    ],
+)
+def test_help_says_what_zero_means_where_it_stands_for_something_else(call: Callable, option: str, said: str) -> None:
+    words = " ".join(call("train", "--help").out.replace("│", " ").split())
+    _, own = words.split(f" {option} ", 1)
+    assert f"{own.partition(')')[0]})".endswith(said)
+
+
 def test_overview_names_all_commands_and_exit_codes(call: Callable) -> None:
     done = call("--help")
     assert done.exit == 0

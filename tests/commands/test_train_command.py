@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,42 @@ def test_workers_that_share_a_gpu_are_told_and_no_times_derived(
     assert refused.exit == 2 and "--transport nccl needs a GPU for each worker" in refused.err
     assert not (workplace / "no").exists()
     assert said in " ".join(call("report", "o").out.split()) and call("report", "o", "--json").json["gpus"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "quota", "times"),
+    [
+        (("--workers", "2"), "150000 100000", 1),
+        (("--workers", "2", "--resume", "--json"), "150000 100000", 1),
+        (("--workers", "1"), "50000 100000", 0),
+        (("--workers", "2"), "max 100000", 0),
+        (("--workers", "2", "--device", "virtual"), "150000 100000", 0),
+        (("--workers", "2", "--device", "cuda"), "150000 100000", 0),
+        (("--engine", "plain"), "50000 100000", 0),
+    ],
+)
+def test_workers_that_share_a_core_are_told_once(
+    call: Callable, workplace: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], quota: str, times: int
+) -> None:
+    (workplace / "cpu.max").write_text(quota)
+    with monkeypatch.context() as patched:
+        patched.setattr("sennit.runtime.cores.CGROUP", workplace)
+        patched.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+        if "cuda" in words:
+            stand_in(patched, 1)
+        done = call("train", "r.toml", "--steps", "4", "--out", "o", *words)
+    assert done.exit == 0 and "cores" not in done.out
+    assert done.err.count("2 workers share 1.5 cores of this host") == done.err.count("take turns") == times
+
+
+def test_a_budget_of_zero_is_none(call: Callable, workplace: Path) -> None:
+    """What belongs to a budget is refused as without one. Any other number, however small, is a budget."""
+    for words, kept in ((("--budget", "0"), False), ((), False), (("--budget", "1"), True)):
+        assert ("slots" in call("train", "r.toml", "--steps", "3", "--json", *words).json) == kept
+    refused = call("train", "r.toml", "--budget", "0", "--evict", "lru")
+    assert refused.exit == 2 and "come and go under a --budget, and there is none" in refused.err
+    least = call("train", "r.toml", "--budget", "1e-9")
+    assert least.exit == 2 and "is too little" in least.err
 
 
 def test_virtual_devices_train_nothing_and_nothing_trained_is_told(call: Callable, workplace: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_spaces import (
@@ -114,62 +113,6 @@ def test_arguments_that_are_no_tensors_have_programs_of_their_own() -> None:
     assert torch.equal(space(x, arch={"choice": 0}), x)
 
 
-def test_steps_of_a_program() -> None:
-    program = EncoderDecoder().program(ENCODER_DECODER_ARCH, SOURCE, TARGET)
-    assert names(program)[:2] == ["embed", "shape%0"]
-    assert {"encoder.0.0", "encoder.1.1", "embed@1", "cross.other", "join:add#0", ":dropout#0"} <= set(names(program))
-    assert len(set(names(program))) == len(program.steps)
-    assert [step.index for step in program.steps] == list(range(len(program.steps)))
-    assert program.n_inputs == 2 and len(program.outputs) == 3
-    assert program.tied == {"embed.weight"}  # head and embedding, first by sorted name
-    by_name = {step.name: step for step in program.steps}
-    assert by_name["out"].params == ("embed.weight",) and by_name[":mul#0"].params == ("scale",)
-    assert by_name[":__getitem__#0"].buffers == ("position",)
-    assert by_name["cross.other"].block == "cross" and by_name["encoder.0.0"].labels == ("encoder.0",)
-    assert by_name["cross.other"].where.startswith(__file__.rsplit("/", 1)[0])
-    assert "cross.other(" in program.drawing()
-
-
-def test_a_step_has_the_same_name_in_every_arch() -> None:
-    space = EncoderDecoder()
-    seen: dict[str, tuple[str, str]] = {}
-    for arch in space.structure.enumerate():
-        for step in space.program(arch, SOURCE, TARGET).steps:
-            if step.kind != "shape":
-                assert seen.setdefault(step.name, (step.call, step.where)) == (step.call, step.where)
-
-
-def test_writes_to_buffers_are_seen() -> None:
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("mean", torch.zeros(4))
-            self.register_buffer("fixed", torch.ones(4))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x - self.fixed
-
-    class Mover(Counter):
-        def forward(self, x: Tensor) -> Tensor:
-            self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
-            return x - self.mean
-
-    class Net(sn.ModelSpace):
-        def __init__(self) -> None:
-            super().__init__()
-            norms = [nn.BatchNorm1d(4), nn.BatchNorm1d(4, track_running_stats=False)]
-            self.choice = sn.LayerChoice([*norms, Counter(), Mover()])
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.choice(x)
-
-    space, x = Net(), torch.randn(6, 4)
-    written = [space.program({"choice": i}, x).steps[0].written for i in range(4)]
-    assert written[0] == ("choice.0.running_mean", "choice.0.running_var", "choice.0.num_batches_tracked")
-    assert written[1:3] == [(), ()] and "choice.3.mean" in written[3]
-    same_as_plain(space, {"choice": 3}, x.requires_grad_())
-
-
 def test_steps_that_feed_only_inputs_not_chosen_do_not_run() -> None:
     class Pick(sn.ModelSpace):
         def __init__(self) -> None:
@@ -211,24 +154,6 @@ def test_reductions_of_input_choice(reduction: str) -> None:
         assert torch.equal(out, wanted[reduction])
 
 
-def test_identity_and_handed_through_values_are_values_of_their_own() -> None:
-    class Through(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return x, x * 2
-
-    class Net(sn.ModelSpace):
-        def __init__(self) -> None:
-            super().__init__()
-            self.choice = sn.LayerChoice([nn.Identity(), nn.Tanh()])
-            self.through = Through()
-
-        def forward(self, x: Tensor) -> Tensor:
-            a, b = self.through(self.choice(x))
-            return a + b + x
-
-    same_as_plain(Net(), {"choice": 0}, torch.randn(2, 3, requires_grad=True))
-
-
 def test_repeat_runs_a_prefix() -> None:
     class Chain(sn.ModelSpace):
         def __init__(self) -> None:
@@ -245,23 +170,6 @@ def test_repeat_runs_a_prefix() -> None:
     same_as_plain(space, arch, x)
 
 
-def test_sizes_follow_the_batch() -> None:
-    class Sizes(sn.ModelSpace):
-        def __init__(self) -> None:
-            super().__init__()
-            self.choice = sn.LayerChoice([nn.Linear(6, 6), nn.Identity()])
-
-        def forward(self, x: Tensor) -> Tensor:
-            n, d = x.shape
-            h = self.choice(x).view(x.size(0), 2, d // 2) + torch.arange(x.size(0)).view(-1, 1, 1)
-            h = h.reshape(x.shape[0] * 2, -1) + torch.zeros(2 * n, 1)
-            return h.view(n, d)[:, : d - 1].reshape(x.numel() - n)
-
-    space = Sizes()
-    for n in (3, 1, 8):
-        same_as_plain(space, {"choice": 0}, torch.randn(n, 6))
-
-
 def test_gradients_can_be_switched_off_around_a_part() -> None:
     class Part(sn.ModelSpace):
         def __init__(self) -> None:
@@ -275,20 +183,6 @@ def test_gradients_can_be_switched_off_around_a_part() -> None:
             return self.choice(self.line(x) - mean)
 
     same_as_plain(Part(), {"choice": 0}, torch.randn(4, 3))
-
-
-def test_numbers_of_another_type_are_other_calls() -> None:
-    """2 == 2.0 == True, but the results have other dtypes."""
-
-    class Types(sn.ModelSpace):
-        def __init__(self) -> None:
-            super().__init__()
-            self.choice = sn.LayerChoice([nn.Embedding(9, 3), nn.Embedding(9, 3)])
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.choice(x * 2).sum() + (x * 2.0).mean() + F.one_hot(x * 2, 9).float().mean()
-
-    same_as_plain(Types(), {"choice": 0}, torch.tensor([1, 2, 3]))
 
 
 def test_recording_leaves_the_space_and_torch_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sennit.memory import cuda
-from sennit.runtime import gpu, pipeline, refuse, train
+from sennit.runtime import facts, gpu, pipeline, refuse
 from sennit.runtime.fingerprint import fingerprint
 from tests.memory.late import LateDevice
 
@@ -23,7 +23,7 @@ def stand_in(patch: pytest.MonkeyPatch, gpus: int = 1) -> None:
     for module in (refuse, pipeline):
         patch.setattr(module, "gpu_count", lambda: gpus)
     patch.setattr(refuse, "dry_run", lambda *arguments: None)  # it would start CUDA
-    patch.setattr(train, "fingerprint", told)
+    patch.setattr(facts, "fingerprint", told)
     patch.setattr(gpu, "device_of", lambda rank, gpus: torch.device("cpu"))
     patch.setattr(gpu, "_take", lambda device, rank, share: None)
     patch.setattr(gpu, "CudaDevice", lambda device, pinned: LateDevice())

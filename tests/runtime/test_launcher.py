@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sennit.errors import RunError, UserError
+from sennit.errors import NanLossError, RunError, UserError
 from sennit.runtime.control import Line
 from sennit.runtime.launcher import Crew
 from sennit.runtime.process import Process
+from sennit.runtime.results import Results
 
 TOLD = {"kind": "user", "text": "a loader process was killed", "trace": "", "place": ""}
 
@@ -52,3 +55,36 @@ def test_a_worker_that_has_ended_is_quoted(
     else:
         with pytest.raises(UserError, match="a loader process was killed"):
             notice(crew)
+
+
+NOT_FINITE: list[tuple[list[Any], str]] = [
+    ([5, 0, math.nan, []], "5 is nan in micro-batch 0"),
+    ([5, 1, math.nan, [0]], "5 is nan in micro-batch 1, maybe not the first: 1 before it was not waited for"),
+    ([5, 3, math.inf, [0, 2]], "5 is inf in micro-batch 3, maybe not the first: 2 before it were not waited for"),
+    ([6, 0, math.nan, []], "6 is nan in micro-batch 0"),
+]
+"""What workers say, with the micro-batches before it that they have not seen; what is told of the first of all."""
+
+
+def told_after(messages: list[tuple[str, list[Any]]]) -> str:
+    crew = Crew(share=None, logs=Path())  # type: ignore[arg-type]
+    crew.results = Results(5, 8, None, crew.on_result)
+    for kind, rest in messages:
+        crew.on_message(None, kind, rest)  # type: ignore[arg-type]
+    assert isinstance(crew.halted, NanLossError)
+    assert f"{crew.halted.seq_id} is" in str(crew.halted) and f"batch {crew.halted.micro_batch}" in str(crew.halted)
+    return str(crew.halted)
+
+
+@pytest.mark.parametrize("first", range(len(NOT_FINITE)))
+def test_the_first_loss_that_is_not_finite_is_told_whichever_is_heard_first(first: int) -> None:
+    for order in permutations(NOT_FINITE[first:]):
+        assert told_after([("nan", said) for said, _ in order]) == f"the loss of subnet {NOT_FINITE[first][1]}"
+
+
+def test_losses_that_other_workers_have_told_were_waited_for() -> None:
+    finite = ("loss", [5, {}, {0: 1.0, 4: 2.0}])
+    assert told_after([finite, ("nan", NOT_FINITE[1][0])]) == "the loss of subnet 5 is nan in micro-batch 1"
+    assert told_after([finite, ("nan", NOT_FINITE[2][0])]).endswith(
+        "maybe not the first: 1 before it was not waited for"
+    )

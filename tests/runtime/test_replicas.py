@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,28 @@ def test_a_loss_that_is_not_finite_keeps_the_subnets_before(spoilt: int, where: 
         state = load_run(tmp_path / name).state
         kept.append((str(state.seq_id), hash_tensors(state.weights), hash_tensors(state.optimizer)))
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    "placed", [{"engine": "plain"}, {"workers": 2}, TWO, FOUR, {"schedule": "chimera", "workers": 4}], ids=str
+)
+def test_of_several_losses_that_are_not_finite_the_first_is_named_or_it_is_said(
+    placed: dict[str, Any], tmp_path: Path
+) -> None:
+    """Which of several workers looks first is a matter of time; it was named as if it were the first in the subnet."""
+    made = recipe(**{**NORMLESS, "micro_batches": 8, "data": "tied.py:SpoiltBatch"})
+    for attempt in range(3 if placed.get("workers") == 4 else 1):
+        with pytest.raises(NanLossError) as caught:
+            run(made, tmp_path / f"{attempt}", **placed)
+        said = re.match(
+            r"the loss of subnet 5 is nan in micro-batch (\d)(?:, maybe not the first: (\d) before it (?:was|were) not "
+            r"waited for)?; the state before subnet 5 is kept in",
+            str(caught.value),
+        )
+        assert said is not None, caught.value
+        assert (caught.value.seq_id, caught.value.micro_batch) == (5, int(said[1]))
+        assert 0 < int(said[2]) <= int(said[1]) if said[2] else said[1] == "0"
+        assert placed.get("workers") == 4 or said[1] == "0", "one worker computes them in order"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,21 @@ class OneNorm(Chain):
         return self.head(self.norm(self.blocks(self.norm(x))))
 
 
+class SpoiltBatch(Data):
+    """All samples of a subnet are no numbers, so all of its micro-batches show it."""
+
+    def __init__(self, n: int = 97, split: str = "train", seq_id: int = 5) -> None:
+        super().__init__(n, split)
+        self.seq_id = seq_id
+
+    def __getitem__(self, i: int) -> Any:
+        x, y = super().__getitem__(i)
+        return (x * float("nan") if not i else x), y
+
+    def batch(self, seq_id: int, batch_size: int, seed: int) -> list[int]:
+        return [0 if seq_id == self.seq_id else i + 1 for i in range(batch_size)]
+
+
 class Spoilt(Data):
     """One of the points is none."""
 

@@ -21,6 +21,7 @@ from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.commands.recorded import HASHES
 from sennit.errors import RunError
+from sennit.runtime.cores import Cores, container_limit
 
 HELP = """Can this machine run sennit, and how: versions, processors, memory, GPUs, extras. A self-test trains
 a tiny supernet as plain loop and on 1 and 2 workers and compares the hashes. Exit code 1 if not.
@@ -113,19 +114,16 @@ def _torch() -> Check:
 
 
 def _processors() -> Check:
-    allowed = len(os.sched_getaffinity(0))
-    quota = _cgroup("cpu.max").split()
-    limit = int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdecimal() else allowed
-    most = max(1, int(min(allowed, limit)))
-    limited = f", limited to {limit:.1f}" if limit < allowed else ""
-    advice = f"up to --workers {most} on the CPU, one thread each"
-    return Check("processors", "ok", f"{allowed}{limited}", advice)
+    cores = Cores.usable()
+    limited = f", limited to {cores.limit:.1f}" if cores.limit < cores.allowed else ""
+    advice = f"up to --workers {cores.most} on the CPU, one thread each"
+    return Check("processors", "ok", f"{cores.allowed}{limited}", advice)
 
 
 def _memory() -> Check:
     facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
     free = int(facts["MemAvailable"].split()[0]) / 2**20
-    limit = _cgroup("memory.max")
+    limit = container_limit("memory.max")
     limited = f", limited to {int(limit) / 2**30:.1f} GiB" if limit.isdecimal() else ""
     return Check("memory", "ok" if free > 1 else "note", f"{free:.1f} GiB free{limited}")
 
@@ -226,14 +224,6 @@ def _self_test() -> Check:
         return Check("self-test", "FAIL", f"hashes differ: {shown}", "please report this, with this table")
     found = f"plain loop, 1 and 2 workers: equal hashes {hashes['plain'][0][:12]} ({seconds:.1f} s)"
     return Check("self-test", "ok", found)
-
-
-def _cgroup(name: str) -> str:
-    """A limit of the container that this process runs in, if any."""
-    try:
-        return (Path("/sys/fs/cgroup") / name).read_text().strip()
-    except OSError:
-        return ""
 
 
 def _version(package: str) -> str:

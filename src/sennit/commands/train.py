@@ -66,18 +66,18 @@ class Train:
     """Stretches of the network that each worker gets, in turn."""
     release: Literal["stage", "layer"] = "stage"
     """What a worker runs in one piece; with layer, others wait for single layers, and there are more pieces."""
-    in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: chosen)")] = 0
-    """Most subnets that are unfinished at once."""
+    in_flight: Annotated[int, arg(metavar="I", help_behavior_hint="(default: 0)")] = 0
+    """Most subnets that are unfinished at once; 0: chosen."""
     split: Annotated[bool, arg(help_behavior_hint="")] = False
     """Compute gradients of weights after those that others wait for, as tasks of their own."""
     executor: Literal["eager", "graphs"] = "eager"
     """graphs: on GPUs, layers that are seen often are replayed from CUDA graphs, with the same bits."""
     activations: Literal["recompute", "keep"] = "recompute"
     """With --executor graphs. keep: a backward finds what its forward made, where memory allows, with the same bits."""
-    activations_gib: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: ¼ of what is free)")] = 0.0
-    """With --activations keep: of each worker, for what is kept."""
-    budget: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: all stay)")] = 0.0
-    """Of each device, for layers and their optimizer state that come and go."""
+    activations_gib: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: 0)")] = 0.0
+    """With --activations keep: of each worker, for what is kept; 0: a quarter of what is free."""
+    budget: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: 0)")] = 0.0
+    """Of each device, for layers and their optimizer state that come and go; 0: no budget, all that was used stays."""
     evict: Literal["next-use", "lru"] = "next-use"
     """With --budget: who leaves, the layer that is used latest, or the one used longest ago."""
     ahead: Annotated[int, arg(metavar="A")] = 8

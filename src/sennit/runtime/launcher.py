@@ -244,9 +244,7 @@ class Crew:
         elif kind == "paused":
             process.paused = rest[0]
         elif kind == "nan":
-            seq_id, micro_batch, value = rest
-            said = f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}"
-            self.halt(NanLossError(said, seq_id, micro_batch))
+            self.halt(self.results.not_finite(*rest))
         elif kind == "short":
             self.halt(BudgetError(rest[1], rest[0]))
         elif kind == "unfit":
@@ -262,6 +260,12 @@ class Crew:
             for process in self.processes:  # what they said of a cut was before they came to rest
                 process.cut = -1
             self.broadcast(("halt", error.seq_id))
+        elif (
+            isinstance(error, NanLossError)
+            and isinstance(self.halted, NanLossError)
+            and error.place < self.halted.place
+        ):
+            self.halted = error  # another worker's, and earlier in the subnet at which all have been told to halt
 
     def lost(self, process: Process) -> None:
         """A worker's line is closed: it said why, or it was killed. What it said may not have been read yet."""

@@ -8,9 +8,10 @@ is drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from sennit.errors import NanLossError
 from sennit.supernet.samplers import Feed, Result
 from sennit.supernet.task import fold_losses
 
@@ -50,6 +51,19 @@ class Results:
         while self.next in self.early:
             self.on_result(self.early.pop(self.next))
             self.next += 1
+
+    def not_finite(self, seq_id: int, micro_batch: int, value: float, unseen: Sequence[int]) -> NanLossError:
+        """What to halt with for a loss that a worker has found not finite.
+
+        Args:
+            unseen: micro-batches before it whose losses that worker does not have; nobody may compute them any more.
+        """
+        known = self.losses.get(seq_id, {})
+        missing = sum(j not in known for j in unseen)
+        said = f"the loss of subnet {seq_id} is {value} in micro-batch {micro_batch}"
+        if missing:
+            said += f", maybe not the first: {missing} before it {'was' if missing == 1 else 'were'} not waited for"
+        return NanLossError(said, seq_id, micro_batch)
 
     def draw(self, limit: int, in_flight: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Subnets below `limit` that can be drawn by now, as far ahead as anybody has use for."""

@@ -26,7 +26,6 @@ import msgspec
 
 from sennit.errors import CheckpointError, RunError, UserError
 from sennit.runtime.checkpoint import FULL, sync_folder
-from sennit.runtime.fingerprint import fingerprint as fingerprint
 
 EXISTS = "--out {} exists already; add --resume to go on with that run, or name another folder"
 LOCK = "lock"

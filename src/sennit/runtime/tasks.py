@@ -173,7 +173,7 @@ class Tasks:
         flight.loss = None
         subnet.losses[j] = value
         if not math.isfinite(value):
-            self.report(("nan", subnet.seq_id, j, value))
+            self.report(("nan", subnet.seq_id, j, value, [i for i in range(j) if i not in subnet.losses]))
         if subnet.all_losses:
             self.report(("loss", subnet.seq_id, subnet.arch, subnet.losses))
         return math.isfinite(value)
