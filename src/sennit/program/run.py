@@ -52,7 +52,7 @@ def run_step(
             entered = landing.enter(read, step.uses)
     if landing is None:
         entered = [enter(v, use, torch_only) if isinstance(v := values[n], Tensor) else v for n, use in step.entries]
-    if context is not None:
+    if context is not None and (unit is None or unit.draws):
         context.enter(step.key, torch_only=torch_only)
     args, kwargs = entered, _NOTHING
     if not step.direct:
@@ -71,6 +71,8 @@ def run_step(
     if came and versions != [tensor._version for tensor in came]:
         raise SpaceError(MODIFIED.format(where=step.where or step.name, call=step.call))
     store(step.out, result, step, values)
+    if landing is not None and landing.watching:
+        landing.look(entered, values[step.writes[0]])
     # a step that gives what it was given (`nn.Identity`, `x.float()`) gives a view, a value of its own in the graph;
     # else hooks of its readers would meet gradients of the other's readers
     for n in step.writes:

@@ -6,9 +6,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from sennit.program.sameness import Unknown, same_module
-from sennit.supernet.draws import draws_with_torch
+from sennit.supernet.drawless import hooked_everywhere, may_draw
+from sennit.supernet.draws import draws_with_torch, hooked
 from sennit.supernet.landing import Landing
 
 MOST = 64
@@ -22,15 +24,25 @@ class Unit:
         landings: of all modules that compute the same.
 
     Attributes:
-        torch_only: it ran code of torch and sennit alone when it was first looked at.
+        torch_only: it ran code of torch and sennit alone when it was first looked at, and no hooks since.
+        draws: it may draw random numbers; false only if that was impossible then, and no hooks have come since.
+        hooks: how many had been registered in this process when its own were last looked at.
     """
 
-    __slots__ = ("landings", "module", "torch_only")
+    __slots__ = ("draws", "hooks", "landings", "module", "torch_only")
 
     def __init__(self, module: nn.Module, landings: dict[Any, Landing] | None = None) -> None:
         self.module = module
+        self.hooks = RemovableHandle.next_id
         self.torch_only = draws_with_torch(module)
+        self.draws = may_draw(module)
         self.landings = {} if landings is None else landings
+
+    def look_again(self) -> None:
+        """For hooks: somebody has hung some, somewhere."""
+        self.hooks = RemovableHandle.next_id
+        if self.torch_only and (hooked_everywhere() or any(map(hooked, self.module.modules()))):
+            self.torch_only, self.draws = False, True
 
     def landing(self, values: Sequence[Any], setting: Hashable) -> Landing:
         """What is known of steady calls with such values, in training, of a module of torch's and sennit's code alone.
@@ -66,6 +78,8 @@ class Units:
         if known is None:
             module = self.modules[path]
             known = self._units[path] = Unit(module, self._kinds.setdefault(_kind(module), {}))
+        elif known.hooks != RemovableHandle.next_id:
+            known.look_again()
         return known
 
 

@@ -157,6 +157,7 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
     context, training = current(), space.training
     tensor_of = binding.tensors.__getitem__
     as_they_are = not program.tied and not space.__dict__.get("_kept_buffers")
+    step, unit = None, None
     for step, dead in zip(program.steps, program.dead, strict=True):
         unit = binding.units.at(step.target) if step.kind == "module" else None
         if as_they_are:
@@ -167,6 +168,8 @@ def run_space(space: ModelSpace, program: Program, args: Any, kwargs: Any) -> An
                 run_step(step, values, unit, parameter, context, device, training)
         for n in dead:
             del values[n]
+    if context is not None and step is not None and unit is not None and not unit.draws:
+        context.enter(step.key, torch_only=True)  # a loop that draws after this call, too, finds what it always found
     return output_of(program, values)
 
 

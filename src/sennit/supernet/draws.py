@@ -29,9 +29,14 @@ def draws_with_torch(module: nn.Module) -> bool:
     return found
 
 
+def hooked(module: nn.Module) -> bool:
+    """Whether hooks run at its calls."""
+    return any(getattr(module, name) for name in _HOOKS)
+
+
 def _is_known(module: nn.Module) -> bool:
     """The class is, and nobody has hung code of his own into the module: an activation function, a hook."""
-    if not _class_is_known(type(module)) or any(getattr(module, name) for name in _HOOKS):
+    if not _class_is_known(type(module)) or hooked(module):
         return False
     return all(_of_known(held) for held in vars(module).values() if callable(held))
 

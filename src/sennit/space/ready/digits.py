@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from sennit.space.layer_choice import LayerChoice
 from sennit.space.model_space import ModelSpace
+from sennit.supernet.drawless import drawless
 
 PATCH = 2
 SIDE = 4
 """Patches in a row and in a column of an 8×8 image."""
 
 
+@drawless
 class Stem(nn.Module):
     """(rows, 64) or (rows, 1, 8, 8) to (rows, 16, width): a linear map per patch, and a vector for its
     place."""
@@ -36,6 +38,7 @@ class Stem(nn.Module):
         nn.init.normal_(self.place.weight, std=0.02)
 
 
+@drawless
 class Mlp(nn.Module):
     """Pre-norm perceptron with a residual and dropout; each patch alone."""
 
@@ -50,6 +53,7 @@ class Mlp(nn.Module):
         return x + self.dropout(self.down(F.gelu(self.up(self.norm(x)))))
 
 
+@drawless
 class Conv(nn.Module):
     """Depthwise 3×3 convolution over the grid of patches, BatchNorm, a linear map; with a residual."""
 
@@ -65,6 +69,7 @@ class Conv(nn.Module):
         return x + self.mix(seen.flatten(2).transpose(1, 2))
 
 
+@drawless
 class Attention(nn.Module):
     """Pre-norm self-attention along each row of patches, with a residual (axial attention, Ho et al. 2019)."""
 
@@ -83,6 +88,7 @@ class Attention(nn.Module):
         return x + self.out((weights @ v).transpose(1, 2).reshape(*x.shape[:2], -1))
 
 
+@drawless
 class Head(nn.Module):
     """(rows, 16, width) to (rows, 10) logits, from the patch in the upper left corner."""
 

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from sennit.space.layer_choice import LayerChoice
 from sennit.space.model_space import ModelSpace
+from sennit.supernet.drawless import drawless
 
 
+@drawless
 class Stem(nn.Module):
     """(rows, 1, 28, 28) to (rows, width, 7, 7)."""
 
@@ -25,6 +27,7 @@ class Stem(nn.Module):
         return F.relu(self.norm(self.conv(x)))
 
 
+@drawless
 class Conv(nn.Module):
     """3×3 convolution, BatchNorm, ReLU, dropout; with a residual."""
 
@@ -38,6 +41,7 @@ class Conv(nn.Module):
         return x + self.dropout(F.relu(self.norm(self.conv(x))))
 
 
+@drawless
 class ChannelsLast(nn.Module):
     """Depthwise 5×5 and pointwise convolution in channels-last memory, BatchNorm; with a residual."""
 
@@ -52,6 +56,7 @@ class ChannelsLast(nn.Module):
         return last + F.relu(self.norm(self.pointwise(self.depthwise(last))))
 
 
+@drawless
 class DownUp(nn.Module):
     """A convolution to 4×4 places and a transposed one back to 7×7; with a residual."""
 
@@ -65,6 +70,7 @@ class DownUp(nn.Module):
         return x + self.up(F.relu(self.norm(self.down(x))))
 
 
+@drawless
 class Head(nn.Module):
     """(rows, width, 7, 7) to (rows, 10) logits."""
 

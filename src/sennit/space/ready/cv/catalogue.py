@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from sennit.errors import SpaceError
 from sennit.space.ready.cv import operators as op
+from sennit.supernet.drawless import drawless
 
 NAMES = (
     "sep3 sep5_drop dil3 conv1x7_7x1 avg3 max3 mb3k3 mb6k5 mb3k5_se up3 conv3_last identity "
@@ -77,6 +78,7 @@ def operator(name: str, inputs: int, outputs: int, stride: int) -> nn.Module:
     return VARIANTS[variant](made, outputs) if variant else made
 
 
+@drawless
 class Cell(nn.Module):
     """operator(newest output) + older output, as in a NASNet cell with two inputs."""
 
@@ -91,6 +93,7 @@ class Cell(nn.Module):
         return self.operator(x) + older
 
 
+@drawless
 class Mean(nn.Module):
     """`identity`: no operator, and both inputs count alike, so that depth does not make values grow."""
 
@@ -98,6 +101,7 @@ class Mean(nn.Module):
         return (x + older) * 0.5
 
 
+@drawless
 class Reduction(nn.Module):
     """A cell that halves height and width and doubles the channels."""
 

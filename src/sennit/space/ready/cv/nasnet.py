@@ -17,10 +17,12 @@ from sennit.space.layer_choice import LayerChoice
 from sennit.space.model_space import ModelSpace
 from sennit.space.ready.cv.catalogue import GROUPS, NAMES, candidate
 from sennit.space.ready.cv.operators import conv
+from sennit.supernet.drawless import drawless
 
 LEAST = 12
 
 
+@drawless
 class Stem(nn.Module):
     """(rows, channels, h, w) to (rows, width, h, w)."""
 
@@ -33,6 +35,7 @@ class Stem(nn.Module):
         return self.norm(self.conv(image))
 
 
+@drawless
 class Head(nn.Module):
     """(rows, channels, h, w) to (rows, classes) logits, from the means over places."""
 

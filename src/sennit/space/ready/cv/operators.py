@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sennit.supernet.drawless import drawless
+
 
 def conv(
     inputs: int,
@@ -93,6 +95,7 @@ def inverted(inputs: int, outputs: int, stride: int, kernel: int, expansion: int
     return nn.Sequential(*parts, conv(wide, outputs, 1), nn.BatchNorm2d(outputs))
 
 
+@drawless
 class SqueezeExcite(nn.Module):
     """Each channel times a number in 0 .. 1 that the means of all channels decide (Hu et al. 2018)."""
 
@@ -107,6 +110,7 @@ class SqueezeExcite(nn.Module):
         return x * gate[:, :, None, None]
 
 
+@drawless
 class ChannelsLast(nn.Module):
     """`operator` on channels-last memory, which its result keeps."""
 
@@ -126,6 +130,7 @@ def gate(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     return nn.Sequential(*parts)
 
 
+@drawless
 class Shrink(nn.Module):
     """The older input of a reduction block: means of 2×2 places, a 1×1 convolution, BatchNorm."""
 

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sennit.supernet.drawless import drawless
+
 
 class TokenEmbedding(nn.Module):
     """Tokens to vectors: a trained table × √d, plus sines of the position (Vaswani et al. 2017, section 3.5).
@@ -43,6 +45,7 @@ class TokenEmbedding(nn.Module):
         return self.dropout(vectors + self.positions[: tokens.shape[1]])
 
 
+@drawless
 class Bridge(nn.Module):
     """Adds the mean of the encoder's output to each position of the decoder's input.
 
@@ -57,6 +60,7 @@ class Bridge(nn.Module):
         return y + (memory * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp(min=1.0)
 
 
+@drawless
 class Projection(nn.Module):
     """(rows, length, d) to logits (rows, length, vocab), after a LayerNorm."""
 
