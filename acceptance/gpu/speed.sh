@@ -40,14 +40,21 @@ else
     shopt -s nullglob
     results=$(printf '%s\n' benchmarks/results/speed_*.json)
     echo "this machine has no GPU: NOT MEASURED HERE; what follows stands in ${results//$'\n'/, }" >&2
+    # commands on one recipe and batch belong together
+    results=$("$PY" -c "
+import json, sys
+found = {}
+for path in sys.argv[1:]:
+    found.setdefault(json.load(open(path))['title'], []).append(path)
+print('\n'.join(map(' '.join, found.values())))" $results)
 fi
 
 value() { # of a result; `rows` are those measured, by key, with their ratios
     "$PY" -c "
 import json, sys
 from benchmarks.speed.table import joined
-held = json.load(open(sys.argv[1]))
-rows = [r for r in joined([held]) if 'ms' in r]
+files = [json.load(open(path)) for path in sys.argv[1].split()]
+held, rows = files[0], [r for r in joined(files) if 'ms' in r]
 def best(name, workers, shared, what):
     found = [r for r in rows if r['name'].split()[0] == name and r['workers'] == workers and (r['shared'] == 'strict') == shared]
     return max((round(r[what], 3) for r in found if r[what]), default='not measured')
@@ -62,12 +69,12 @@ judge() {
     figure "$1 on $2, predicted / measured, the most" "$(value "round(max($said, default=9), 3)")" "<=" 1.1
 }
 
-for result in $results; do
-    echo "$(value "held['title']") on $(value "', '.join(held['fingerprint']['gpus'])"), commit $(value "held['commit'][:12]")"
+while read -r result; do
+    echo "$(value "held['title']") on $(value "', '.join(held['fingerprint']['gpus'])"), commits $(value "', '.join(sorted({held['commit'][:12] for held in files}))")"
     figure "runs" "$(value 'len(rows)')" ">=" 3
     figure "runs with other hashes than the plain loop" "$(value "sum(r['hashes'] == 'DIFFERENT' for r in rows)")" "==" 0
     figure "runs that could be compared" "$(value "sum(r['hashes'] == 'equal' for r in rows)")" ">=" 2
-    figure "runs that failed" "$(value "sum('failed' in r for r in held['rows'])")" "==" 0
+    figure "runs that failed" "$(value "sum('failed' in r for held in files for r in held['rows'])")" "==" 0
     for name in $(value "' '.join(sorted({r['name'] for r in rows if r['name'] in ('layers', 'stages')}))"); do
         judge "$name" 1
     done
@@ -78,6 +85,6 @@ for result in $results; do
         figure "CSP on $n, plain / this, all trained strictly" "$(value "best('CSP', $n, True, 'ratio')")" ">=" "$strict"
         figure "CSP on $n, plain / this, conflicts of choices alone" "$(value "best('CSP', $n, False, 'ratio')")" ">=" "$choice"
     done
-done
+done <<< "$results"
 
 finish

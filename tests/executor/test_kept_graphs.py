@@ -90,7 +90,7 @@ def test_micro_batches_of_a_subnet_share_a_copy_of_the_parameters() -> None:
 def test_more_of_a_kind_are_captured_the_more_often_none_was_free() -> None:
     run = Together(1, patience=1)
     found: list[int] = []
-    for _ in range(12):
+    for _ in range(40):
         run.all_forwards_first(run.flights(2, rows=4))
         found.append(run.capturing.chained)
     patient = Together(1)
