@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,12 +91,26 @@ def test_micro_batches_of_a_subnet_share_a_copy_of_the_parameters() -> None:
 def test_more_of_a_kind_are_captured_the_more_often_none_was_free() -> None:
     run = Together(1, patience=1)
     found: list[int] = []
-    for _ in range(40):
+    for _ in range(12):
         run.all_forwards_first(run.flights(2, rows=4))
         found.append(run.capturing.chained)
     patient = Together(1)
     patient.all_forwards_first(patient.flights(2, rows=4))
-    assert found == sorted(found) and 0 < found[0] < found[-1] == found[-2] == patient.capturing.chained
+    assert found == sorted(found) and 0 < found[0] < found[-1] <= patient.capturing.chained
+
+
+def test_each_further_one_is_worth_more_misses() -> None:
+    """Beside n that are busy, another one is captured once none was free 2 n^3 times."""
+
+    class Kind:
+        weights_nbytes = least_kept = 0
+
+    instances, graph = Instances(lambda: 1 << 40, patience=2), Kind()
+    given = [
+        instances.take(graph, (y, "layer"), CPU, lambda weights: SimpleNamespace(nbytes=0, busy=True)) is not None  # type: ignore[arg-type, return-value]
+        for y in range(4 + 2 + 16 + 54)
+    ]
+    assert [y for y, there in enumerate(given) if there] == [0, 1 + 2, 4 + 16, 21 + 54]
 
 
 def test_the_limit_is_kept_and_the_rest_is_computed_again() -> None:
