@@ -83,7 +83,9 @@ def placement_of(row: dict[str, Any], recipe: Recipe, device: str, folder: Path)
     """Arguments of `Placement`; files lie in `folder`."""
     placed: dict[str, Any] = {"workers": row["workers"], "split": row["split"], "device": device}
     if device == "cuda":
-        placed["executor"] = row["executor"]
+        placed["executor"] = "graphs" if row["executor"] == "kept" else row["executor"]
+        if row["executor"] == "kept":
+            placed["activations"] = "keep"
     if row["plan"] == "chunks":
         placed |= {"chunks": 2, "release": "layer"}
     elif row["plan"] == "cuts":
@@ -130,7 +132,7 @@ def one(row: dict[str, Any], recipe: Recipe, device: str, folder: Path) -> dict[
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir()
     capturing = None
-    if row["executor"] == "graphs" and device == "cpu":
+    if row["executor"] != "eager" and device == "cpu":
         from tests.executor.host_graphs import HostGraphs
 
         capturing = HostGraphs
@@ -204,6 +206,7 @@ def figures(rows: list[Row], left_out: list[Row], given: argparse.Namespace, pai
         "deterministic": sum(line["deterministic"] for line in good),
         "fetches": min((line["fetches"] for line in good if "fetches" in line), default=0),
         "steps": given.steps, "device": given.device,
+        "one_each": sum(1 < line["row"]["workers"] <= line.get("gpus", 1) for line in good),
         "gpus": ", ".join(sorted({line["gpu"] for line in good})),
         "commits": ", ".join(sorted({line["commit"][:12] for line in good})),
     }  # fmt: skip
@@ -221,7 +224,7 @@ def facts_of(given: argparse.Namespace) -> dict[str, Any]:
     seen = in_child(lambda: fingerprint(given.device))
     return {
         "device": given.device, "commit": given.commit or asked.stdout.strip() or "unknown", "torch": seen["torch"],
-        "gpu": (seen.get("gpus") or ["none"])[0],
+        "gpu": (seen.get("gpus") or ["none"])[0], "gpus": len(seen.get("gpus") or ()),
     }  # fmt: skip
 
 
@@ -232,6 +235,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--workers", type=lambda text: [int(n) for n in text.split(",")], default=FACTORS["workers"])
+    parser.add_argument("--executors", type=lambda text: text.split(","), default=FACTORS["executor"])
     parser.add_argument("--rows", default=":", help="only those from a to b: a:b")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes at a time")
     parser.add_argument("--minutes", type=float, default=1e9, help="no row is begun later")
@@ -239,7 +243,7 @@ def main() -> int:
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
     given.until = time.monotonic() + 60 * given.minutes
-    pairwise = Pairwise({**FACTORS, "workers": given.workers}, void)
+    pairwise = Pairwise({**FACTORS, "workers": given.workers, "executor": given.executors}, void)
     gpus = 0 if given.only_figures or given.device == "cpu" else in_child(torch.cuda.device_count)
     every = pairwise.covering()
     rows = [row for row in every if given.only_figures or runnable(pairwise.named(row), given.device, gpus)]

@@ -9,6 +9,7 @@
 #     covering.sh --log FILE            rows are added to FILE as they finish, and what stands there is not run again
 #     ... --rows A:B, --minutes N       only some rows; none begun later: go on with the same FILE
 #     ... --workers 1                   the covering set of one worker
+#     ... --executors eager,graphs,kept with graphs that keep activations (`--activations keep`)
 #     ... --device cpu --steps 20       a rehearsal, with a stand-in for graphs
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -37,6 +38,7 @@ figure "rows under deterministic kernels" "$(value deterministic)" "==" "$(value
 figure "least fetches of a row with a budget" "$(value fetches)" ">" 0
 figure "kinds of candidates met ($(value kinds_met_by_workload))" "$(value kinds_met)" "==" 100
 figure "kinds replayed from graphs ($(value kinds_replayed_by_workload))" "$(value kinds_replayed)" ">=" 1
+echo "rows of several workers with a GPU each: $(value one_each)"
 echo "left to eager runs: $(value eager)"
 
 finish
