@@ -28,6 +28,7 @@ from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
 from sennit.runtime.coming import Coming
 from sennit.runtime.control import Line
+from sennit.runtime.delivery import Delivery
 from sennit.runtime.pieces import pieces_of
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
@@ -104,7 +105,7 @@ class Worker:
             device,
         )  # fmt: skip
         self.subnets: dict[int, Subnet] = {}
-        self.early: dict[int, list[tuple[Message, list[Tensor | None]]]] = {}
+        self.delivery = Delivery(self.subnets, self.tasks, self.ready, self.stepping)
         self.coming = Coming(
             self.built, share.placement.loaders, self.lines, store.limited, share.start, self.tell_of
         )  # fmt: skip
@@ -296,40 +297,11 @@ class Worker:
     def arrived(self, message: Message, tensors: list[Tensor | None]) -> None:
         """A message is here."""
         if message.seq_id in self.subnets:
-            with self.steps_from(message) if self.brings_steps(message) else nullcontext():
-                self.deliver(message, tensors)
+            with self.steps_from(message) if self.delivery.brings_steps(message) else nullcontext():
+                self.delivery.put(message, tensors)
         else:
             assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
-            self.early.setdefault(message.seq_id, []).append((message, tensors))
-
-    def deliver(self, message: Message, tensors: list[Tensor | None]) -> None:
-        """Put what a message brings where it belongs."""
-        y, j, run = message.seq_id, message.micro_batch, message.run
-        if message.kind == "F":
-            flight = self.tasks.flight(y, j, run)
-            for (value, wanted), tensor in zip(message.items, tensors, strict=True):
-                flight.values[value] = (tensor, wanted)
-                self.ready.happened(("value", y, j, run, value), message)
-            for value, shape in message.facts.items():
-                flight.values[value] = (shape, False)
-                self.ready.happened(("value", y, j, run, value), message)
-        elif message.kind == "B":
-            flight = self.tasks.flight(y, j, run)
-            for ((value, reader), _), tensor in zip(message.items, tensors, strict=True):
-                flight.grads.setdefault(value, {})[reader] = tensor
-            for value in {value for (value, _), _ in message.items}:
-                self.ready.happened(("grad", y, j, run, value, message.source), message)
-        elif message.kind == "P":
-            part = {use: tensor for (use, _), tensor in zip(message.items, tensors, strict=True)}
-            self.stepping.part(self.subnets[y], message.facts["group"], j, part)
-        elif message.kind == "N":
-            self.stepping.add_norms(self.subnets[y], message.facts)
-
-    def brings_steps(self, message: Message) -> bool:
-        """Whether gradients or norms from another worker may complete what a group's step waits for."""
-        if message.kind == "N":
-            return self.stepping.completes(self.subnets[message.seq_id], message.facts)
-        return message.kind == "P"
+            self.delivery.keep(message, tensors)
 
     @contextmanager
     def steps_from(self, message: Message | None) -> Iterator[None]:
@@ -342,7 +314,7 @@ class Worker:
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
         signed(message, self.share.board.task)
         if worker == self.rank:
-            self.deliver(message, tensors)
+            self.delivery.put(message, tensors)
         else:
             self.channel.send(worker, message, tensors)
 
@@ -409,8 +381,8 @@ class Worker:
             self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
         if (bulks := self.stepping.bulks) is not None and not (y + 1) % bulks.size:
             self.stepping.close_bulk(subnet)
-        for message, tensors in self.early.pop(y, ()):
-            self.deliver(message, tensors)
+        for message, tensors in self.delivery.kept(y):
+            self.delivery.put(message, tensors)
         self.settle(subnet)
 
     def settle(self, subnet: Subnet) -> None:
