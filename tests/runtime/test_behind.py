@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sennit.data.loader import BatchSource
@@ -75,6 +76,19 @@ def test_nothing_is_prepared_while_a_device_waits_for_a_launch(tmp_path: Path, m
     monkeypatch.setattr(Worker, "prepare", checked)
     run(made, tmp_path / "run", device="cuda", workers=2, chunks=2, loaders=1)
     assert prepared[0]
+
+
+def test_an_idle_worker_of_a_gpu_sees_to_what_is_next_alone() -> None:
+    def hurries(missing: int | None, low: int, *, launches: bool = True, beside: bool = True) -> bool:
+        found = None if missing is None else SimpleNamespace(seq_id=missing)
+        idle: Any = SimpleNamespace(
+            launches=launches, coming=SimpleNamespace(programs=SimpleNamespace(wanted=beside)), subnets={},
+            batches=SimpleNamespace(missing=lambda subnets: found), share=SimpleNamespace(low=np.array([low, low + 2])),
+        )  # fmt: skip
+        return Worker.hurries(idle)
+
+    assert [hurries(missing, 4) for missing in (None, 4, 5, 6)] == [False, True, True, False]
+    assert hurries(6, 4, launches=False) and hurries(6, 4, beside=False) and hurries(None, 4, beside=False)
 
 
 def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

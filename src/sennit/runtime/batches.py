@@ -33,27 +33,31 @@ class Batches:
         self.left: set[int] = set()
         """Subnets whose batches could not be prepared: the task that needs one says why, in its turn."""
 
+    def missing(self, subnets: Iterable[Subnet]) -> Subnet | None:
+        """The first of these subnets whose tasks here will want a batch that has not been brought."""
+        for subnet in subnets if self.wanted else ():
+            y = subnet.seq_id
+            if y not in self.held and y not in self.left and any(r.reads_input or r.has_loss for r, _ in subnet.own):
+                return subnet
+        return None
+
     def prepare(self, subnets: Iterable[Subnet]) -> bool:
-        """Bring the batch of the first of these subnets whose tasks here will want one, if loader processes have it.
-        Else the first of its tasks does, and the device waits for that.
+        """Bring the batch of the first that misses one, if loader processes have it. Else the first of its tasks does,
+        and the device waits for that.
 
         Returns:
             Whether there was one.
         """
-        for subnet in subnets if self.wanted else ():
-            y = subnet.seq_id
-            if y in self.held or y in self.left or not any(run.reads_input or run.has_loss for run, _ in subnet.own):
-                continue
-            if not self.source.there(y):
-                return False
-            try:
-                self.of(subnet)
-            except Exception as error:
-                if isinstance(error, RunError) or loader_death(error) is not None:
-                    raise
-                self.left.add(y)
-            return True
-        return False
+        subnet = self.missing(subnets)
+        if subnet is None or not self.source.there(subnet.seq_id):
+            return False
+        try:
+            self.of(subnet)
+        except Exception as error:
+            if isinstance(error, RunError) or loader_death(error) is not None:
+                raise
+            self.left.add(subnet.seq_id)
+        return True
 
     def of(self, subnet: Subnet) -> list[tuple[Any, Any]]:
         """The micro-batches `(x, y)` of a subnet, on the device."""

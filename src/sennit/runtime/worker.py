@@ -159,7 +159,7 @@ class Worker:
                 if self.stepping.waits():  # norms come soon, without a bell; messages are heard meanwhile
                     self.channel.flush()
                     self.launcher.flush()
-                elif not self.prepare() and self.bells.put_up(self.rank, self.unannounced()):
+                elif not (self.hurries() and self.prepare()) and self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
             self.go_on()
@@ -183,8 +183,18 @@ class Worker:
         self.offer()
         # a backward takes the device longer than the host; between two forwards the host is the one that is waited for
         awaited = bool(self.offered) or self.channel.expecting() or self.stepping.waits()
-        if (task.kind not in "FW" and not awaited) or self.clock.behind() >= BACKLOG:
+        if task.kind not in "FW" and not awaited:
             self.prepare(record=self.coming.programs.wanted)
+        while self.clock.behind() >= BACKLOG and self.prepare(record=self.coming.programs.wanted):
+            pass
+
+    def hurries(self) -> bool:
+        """Whether an idle worker sees to what comes. On a GPU the next message may come any moment, and a batch takes
+        longer than a forward: so only to what would be waited for next, if another process records programs."""
+        if not (self.launches and self.coming.programs.wanted):
+            return True
+        missing = self.batches.missing(self.subnets.values())
+        return missing is not None and missing.seq_id <= int(self.share.low.min()) + 1
 
     def prepare(self, *, record: bool = True) -> bool:
         """See to something that comes: a batch, or with `record` a program. Returns whether there was something."""
