@@ -156,6 +156,10 @@ def test_a_budget_below_one_share_is_refused(tmp_path: Path) -> None:
         run(made, tmp_path / "run", workers=1, budget=1e-9)
     (advice,) = re.findall(r"at least --budget (\S+)", str(refused.value))
     assert run(made, tmp_path / "run", workers=1, budget=float(advice))["steps"] == 4
+    with pytest.raises(UserError, match="too little") as refused:  # of two that need different shares, the larger
+        run(made, tmp_path / "two", workers=2, budget=1e-9)
+    (advice,) = re.findall(r"at least --budget (\S+)", str(refused.value))
+    assert run(made, tmp_path / "two", workers=2, budget=float(advice))["steps"] == 4
 
 
 def test_a_share_that_shows_only_when_a_subnet_is_cut_is_refused_then(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from sennit.errors import CheckpointError, RunError, UserError
 from sennit.runtime.fingerprint import different, fingerprint
-from sennit.runtime.runfolder import LossLog, RunFolder, truncate, write_json
+from sennit.runtime.runfolder import BEGUN, LossLog, RunFolder, refuse_existing, truncate, write_json
 
 
 def test_a_new_folder_and_its_files(tmp_path: Path) -> None:
@@ -84,6 +84,31 @@ def test_a_folder_of_other_things_is_not_taken(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "file" / "run", resume=False)
     with pytest.raises(UserError, match=r"cannot be made: File name too long"):
         RunFolder.create(tmp_path / ("x" * 300), resume=False)
+
+
+def test_what_a_run_leaves_that_was_killed_in_its_first_moments_is_taken_again(tmp_path: Path) -> None:
+    for name in (".run.json.writing", "lock", *BEGUN):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"exists already; add --resume"):
+        RunFolder.create(tmp_path, resume=False)
+    with RunFolder.create(tmp_path, resume=True) as run:
+        assert not run.resumed
+    (tmp_path / "losses.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match=r"it holds losses.jsonl"):
+        RunFolder.create(tmp_path, resume=True)
+
+
+def test_an_empty_folder_is_taken_and_one_with_other_things_is_not(tmp_path: Path) -> None:
+    refuse_existing(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    for refuse in (refuse_existing, lambda path: RunFolder.create(path, resume=False)):
+        with pytest.raises(UserError, match=r"is no run folder: it holds notes.txt. Name another folder"):
+            refuse(tmp_path)
+        with pytest.raises(UserError, match=r"a file stands where the folder should be"):
+            refuse(tmp_path / "notes.txt")
+    (tmp_path / "notes.txt").unlink()
+    with RunFolder.create(tmp_path, resume=False) as run:
+        assert not run.resumed
 
 
 def test_open_reads_only_runs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sennit.program.copied import copied
 from sennit.program.recordings import spec_of
 from sennit.program.run import bind_inputs, output_of, store
 from sennit.program.step import Program, Step
@@ -110,7 +111,7 @@ def freeze(
         if isinstance(tensor, nn.Parameter) and id(tensor) not in memo:
             memo[id(tensor)] = _parameter(tensor, copy_parameters, id(tensor) in entering)
     for path in targets:
-        _place(network, path, copy.deepcopy(modules[path], memo))
+        _place(network, path, copied(modules[path], memo))
     for name in named:
         _place_tensor(network, name, copy.deepcopy(tensors[name], memo))
     return network.train(space.training)

@@ -12,7 +12,6 @@ its launches cost.
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from sennit.executor.eager import EagerExecutor, RunContext
 from sennit.profile.kinds import kind_of
 from sennit.profile.profile import Kind
+from sennit.program.copied import copied
 from sennit.program.cut import Run, cut
 from sennit.program.run import bind_inputs
 from sennit.program.step import Program, Step
@@ -67,7 +67,7 @@ class Meter:
 
     def __init__(self, built: Built, device: torch.device, each_s: float = 0.05) -> None:
         self.built, self.device, self.each_s = built, device, each_s
-        skeleton = copy.deepcopy(built.recordings.skeleton)
+        skeleton = copied(built.recordings.skeleton)
         self.like = unique_tensors(skeleton)
         self.modules = dict(skeleton.named_modules())
         self.executor = EagerExecutor(skeleton, canonical_names(skeleton), frozenset(), device)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sennit.program.copied import copied
 from sennit.program.cut import cut
 from sennit.program.run import bind_inputs
 from sennit.program.step import Program
@@ -47,12 +48,11 @@ def block_costs(
         tensor: memory of a parameter or buffer by name; it is not changed.
         budget_s: stop measuring new archs after this long; blocks not seen get the mean of the others.
     """
-    import copy
 
     from sennit.executor.eager import EagerExecutor
     from sennit.space.names import canonical_names
 
-    skeleton = copy.deepcopy(built.recordings.skeleton)
+    skeleton = copied(built.recordings.skeleton)
     names = canonical_names(skeleton)
     executor = EagerExecutor(skeleton, names, frozenset(), torch.device("cpu"))
     leaves: dict[str, Tensor] = {}

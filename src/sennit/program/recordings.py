@@ -8,7 +8,6 @@ difference and is refused. An arch of known options runs the same code in anothe
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from sennit.errors import SpaceError
 from sennit.program.agreement import SHAPE_BOUND, merge_flags, same, with_mode
+from sennit.program.copied import copied
 from sennit.program.groups import refuse_reads_elsewhere
 from sennit.program.recorder import Recorder
 from sennit.program.refusals import UNCOVERED, UNFORESEEN
@@ -318,7 +318,7 @@ def _has_flag(step: Step) -> bool:
 
 def _meta_copy(space: nn.Module) -> nn.Module:
     if all(t.is_meta for t in [*space.parameters(), *space.buffers()]):
-        return copy.deepcopy(space)
+        return copied(space)
     with torch.no_grad():
         memo: dict[int, Any] = {}
         for tensor in [*space.parameters(), *space.buffers()]:
@@ -328,4 +328,4 @@ def _meta_copy(space: nn.Module) -> nn.Module:
             memo[id(tensor)] = (
                 nn.Parameter(empty, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
             )
-        return copy.deepcopy(space, memo)
+        return copied(space, memo)

@@ -96,12 +96,11 @@ def run_with_data(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[
     Returns:
         The result, and the tensors of the unit that it wrote; None for both if that fails too.
     """
-    import copy
-
+    from sennit.program.copied import copied
     from sennit.program.writes import Writes, home
 
     try:
-        real = copy.deepcopy(module).to_empty(device="cpu")
+        real = copied(module).to_empty(device="cpu")
         with torch.no_grad():
             for tensor in [*real.parameters(), *real.buffers()]:
                 tensor.zero_()

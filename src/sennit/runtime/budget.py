@@ -31,9 +31,10 @@ def refuse_small_budget(built: Built, plans: Plans, host: HostStore, budget: int
     Raises:
         UserError: it does not.
     """
-    for worker, share in enumerate(largest_shares(built, plans, host)):
-        if share + host.spare() > budget:
-            raise UserError(too_little(f"on worker {worker}", share, host.spare(), budget))
+    shares = largest_shares(built, plans, host)
+    share = max(shares, default=0)  # what is enough there is enough everywhere
+    if shares and share + host.spare() > budget:
+        raise UserError(too_little(f"on worker {shares.index(share)}", share, host.spare(), budget))
 
 
 def largest_shares(built: Built, plans: Plans, host: HostStore) -> list[int]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sennit.errors import SpaceError, UserError
 from sennit.executor.eager import EagerExecutor, Gradients, RunContext
+from sennit.program.copied import copied
 from sennit.program.cut import Run, cut
 from sennit.program.refusals import READ_ELSEWHERE, WRITES
 from sennit.program.run import bind_inputs
@@ -78,7 +79,7 @@ def dry_run(built: Built, device: torch.device, split: bool = False) -> tuple[in
     """
     skeleton = built.recordings.skeleton
     like = unique_tensors(skeleton)
-    modules = _copy(skeleton)
+    modules = copied(skeleton)
     executor = EagerExecutor(modules, canonical_names(modules), frozenset(), device)
     seen: dict[str, dict[int, Spec]] = {}
     moves: Moves = {}
@@ -324,9 +325,3 @@ def _filled(like: Tensor, device: torch.device) -> Tensor:
     if not isinstance(like, nn.Parameter):
         return made.fill_(1)
     return nn.Parameter(made.normal_(0, 0.02) if made.is_floating_point() else made.zero_(), like.requires_grad)
-
-
-def _copy(skeleton: nn.Module) -> nn.Module:
-    import copy
-
-    return copy.deepcopy(skeleton)

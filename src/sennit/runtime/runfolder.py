@@ -29,6 +29,8 @@ from sennit.runtime.checkpoint import FULL, sync_folder
 
 EXISTS = "--out {} exists already; add --resume to go on with that run, or name another folder"
 LOCK = "lock"
+BEGUN = ("losses.jsonl", "access.jsonl", "trace.jsonl")
+"""Files that a run opens before it writes `run.json`; they are empty until then."""
 RUN_KEYS: dict[str, type] = {
     "recipe": dict, "base": str, "placement": dict, "engine": str, "fingerprint": dict, "steps": int, "identity": str
 }  # fmt: skip
@@ -39,13 +41,13 @@ RUNS = Path("runs")
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse the folder of a new run that is there already, before any work is done.
+    """Refuse the folder of a new run that is there already and not empty, before any work is done.
 
     Raises:
-        UserError: it exists.
+        UserError: it is.
     """
-    if path.exists():
-        raise UserError(EXISTS.format(path))
+    if path.exists() and not _empty(path):
+        raise UserError(_taken(path))
 
 
 class RunFolder:
@@ -69,14 +71,14 @@ class RunFolder:
             name: the recipe's.
 
         Raises:
-            UserError: the folder exists (without `resume`), is no run folder, is in use, or cannot be made.
+            UserError: the folder holds something (without `resume`), is no run folder, is in use, or cannot be made.
         """
         if path is None and not (resume and _last(name)):
             return _next(name)
         path = Path(path) if path is not None else RUNS / f"{name}-{_last(name)}"
         made = _make(path)
-        if not made and not resume:
-            raise UserError(EXISTS.format(path))
+        if not made and not resume and not _empty(path):
+            raise UserError(_taken(path))
         if not made:
             _refuse_other_content(path)
         lock = _locked(path)
@@ -312,12 +314,33 @@ def _make(path: Path) -> bool:
     return True
 
 
-def _refuse_other_content(path: Path) -> None:
-    """A folder without `run.json` may only hold what a run leaves that was killed before it wrote that."""
+def _empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _taken(path: Path) -> str:
+    """Why a new run cannot have a path, and what to do."""
+    if not path.is_dir():
+        return f"--out {path}: a file stands where the folder should be; name another folder"
+    if other := _other_content(path):
+        held = ", ".join(other[:5])
+        return f"--out {path} exists already, and is no run folder: it holds {held}. Name another folder"
+    return EXISTS.format(path)
+
+
+def _other_content(path: Path) -> list[str]:
+    """What a folder without `run.json` holds beside what a run leaves that was killed before it wrote that."""
     if (path / "run.json").is_file():
-        return
-    other = sorted(p.name for p in path.iterdir() if p.name not in (LOCK, ".run.json.writing"))
-    if other:
+        return []
+    begun = (LOCK, ".run.json.writing")
+    return sorted(
+        held.name for held in path.iterdir()
+        if held.name not in begun and not (held.name in BEGUN and held.is_file() and not held.stat().st_size)
+    )  # fmt: skip
+
+
+def _refuse_other_content(path: Path) -> None:
+    if other := _other_content(path):
         raise UserError(
             f"--resume: {path} has no run.json, so it is no run folder; it holds {', '.join(other[:5])}. "
             "Name the --out of an earlier run, or a new folder"

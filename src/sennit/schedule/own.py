@@ -31,7 +31,7 @@ def policy_from_object(name: str, builtin: Sequence[str]) -> Policy:
     Raises:
         UserError: no such file or object, or one that is no order.
     """
-    found = resolve(name, ".", "schedule", builtin)
+    found = resolve(name, ".", "--schedule", builtin)
     if isinstance(found, Policy):
         return found
     if not callable(found):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -15,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from sennit.data.order import KeyedBatches
 from sennit.errors import RecipeError, SpaceError
+from sennit.program.copied import copied
 from sennit.program.covering import covering_programs
 from sennit.program.groups import Groups
 from sennit.program.recordings import Recordings, other_batch, spec_of
@@ -116,7 +116,7 @@ class Built:
     @cached_property
     def modules(self) -> nn.Module:
         """A copy of the space without memory, which a worker binds slots into. Made before the fork."""
-        return copy.deepcopy(self.recordings.skeleton)
+        return copied(self.recordings.skeleton)
 
     def program(self, arch: dict[str, Any], inputs: Any = None) -> Program:
         """The program of an arch. `inputs`: specs of the call; the example batch's if left out."""

@@ -23,7 +23,7 @@ def resolve(text: str, base: str, key: str, builtin: Iterable[str]) -> Any:
     """The object that `file.py:Name` names.
 
     Args:
-        key: the recipe key, for messages.
+        key: the recipe key, or the option with its dashes, for messages.
         builtin: names that could have been meant.
 
     Raises:
@@ -34,7 +34,8 @@ def resolve(text: str, base: str, key: str, builtin: Iterable[str]) -> Any:
     file, _, name = text.rpartition(":")
     path = (Path(base) / file).resolve()
     if not path.is_file():
-        raise RecipeError(f"{key} = {text!r}: there is no file {path} (paths are relative to the recipe file)")
+        where = "the current folder" if key.startswith("--") else "the recipe file"
+        raise RecipeError(f"{key} = {text!r}: there is no file {path} (paths are relative to {where})")
     module = _load(path, key)
     if not hasattr(module, name):
         own = [n for n, held in vars(module).items() if getattr(held, "__module__", "") == module.__name__]
