@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Slots of a device with a budget, on CPU "devices": every budget from one subnet and a half up gives the bits of a run
+# Slots of a device with a budget, on CPU "devices": every budget from one subnet's layers up gives the bits of a run
 # without one; what is read is there when its task becomes ready; too little is refused with what would do. `nlp.c3-small`,
 # 40 subnets, 1 and 2 workers. Two cores, about 3 minutes.
 set -euo pipefail

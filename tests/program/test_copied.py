@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from tests.runtime.runs import hashes, recipe, run
 from torch import Tensor, nn
 
 import sennit as sn
 from sennit.program.copied import copied
-from tests.runtime.runs import hashes, recipe, run
 
 
 class Gate(nn.Module):
