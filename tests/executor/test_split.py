@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -91,37 +91,56 @@ def graph(module: nn.Module, x: Tensor, precision: str) -> tuple[list[Tensor], d
     return roots, {(name, -1): p for name, p in module.named_parameters()}
 
 
+def in_two_parts(
+    roots: list[Tensor], leaves: dict[Key, Tensor], values: list[Tensor], given: list[Tensor], hooked: bool = False
+) -> tuple[Mapping[Key, Tensor | None], Mapping[Key, Tensor | None], Sequence[Tensor | None]]:  # fmt: skip
+    """Gradients of weights that I gives, of those that W gives, and of values."""
+    parts = split(roots, leaves, values, hooked=hooked)
+    edges = [edge for joint in parts.joints for edge in joint.edges]
+    wanted: list[Any] = [*values, *edges, *(leaves[key] for key in parts.whole)]
+    found = list(torch.autograd.grad(roots, wanted, given, retain_graph=True))
+    arrived = iter(found[len(values) : len(values) + len(edges)])
+    for joint in parts.joints:
+        joint.grads = [next(arrived) for _ in joint.edges]
+    now = dict(zip(parts.whole, found[len(values) + len(edges) :], strict=True))
+    return now, weight_gradients(parts.joints, leaves), found[: len(values)]
+
+
+@pytest.mark.parametrize("hooked", [False, True], ids=["", "hooked"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("wanted", [True, False], ids=["", "without the input's gradient"])
 @pytest.mark.parametrize("name", MODULES)
-def test_the_bits_of_an_ordinary_backward(name: str, wanted: bool, precision: str) -> None:
+def test_the_bits_of_an_ordinary_backward(name: str, wanted: bool, precision: str, hooked: bool) -> None:
+    """With hooks on whatever any module inside makes, too: what autograd notes at a joint is the gradient before them
+    or after, and W calls them again."""
     torch.manual_seed(3)
     make, later = MODULES[name]
     module = make()
+    for inner in module.modules() if hooked else ():
+        inner.register_forward_hook(lambda module, given, made: _halved(made))
     x = torch.randn(5, 7, 8, requires_grad=wanted)
     values = [x] if wanted else []
     roots, leaves = graph(module, x, precision)
     given = [torch.randn_like(root) for root in roots]
     whole = torch.autograd.grad(roots, [*values, *leaves.values()], given)
 
-    roots, leaves = graph(module, x, precision)
-    parts = split(roots, leaves)
-    edges = [edge for joint in parts.joints for edge in joint.edges]
-    wanted_now: list[Any] = [*values, *edges, *(leaves[key] for key in parts.whole)]
-    found = torch.autograd.grad(roots, wanted_now, given, retain_graph=True)
-    arrived = iter(found[len(values) : len(values) + len(edges)])
-    for joint in parts.joints:
-        joint.grads = [next(arrived) for _ in joint.edges]
-    now = dict(zip(parts.whole, found[len(values) + len(edges) :], strict=True))
-    after = weight_gradients(parts.joints, leaves)
-
-    assert len(after) == later if wanted else len(after) >= later
+    now, after, found = in_two_parts(*graph(module, x, precision), values, given, hooked)
+    if wanted:
+        assert len(after) == later
+    elif not hooked:
+        assert len(after) >= later
     assert {*now, *after} == {*leaves} and not {*now} & {*after}
-    for value, expected in zip(found[: len(values)], whole[: len(values)], strict=True):
-        assert torch.equal(value, expected)
+    for value, expected in zip(found, whole[: len(values)], strict=True):
+        assert value is not None and torch.equal(value, expected)
     for key, expected in zip(leaves, whole[len(values) :], strict=True):
         grad = {**now, **after}[key]
         assert grad is not None and torch.equal(grad, expected), key
+
+
+def _halved(made: Any) -> None:
+    for tensor in made if isinstance(made, tuple) else (made,):
+        if isinstance(tensor, Tensor) and tensor.requires_grad:
+            tensor.register_hook(lambda grad: grad * 0.5)
 
 
 def test_an_embedding_has_no_input_gradient_at_all() -> None:

@@ -61,3 +61,45 @@ class Net(sn.ModelSpace):
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv(self.first(x).view(-1, WIDTH, SIDE, SIDE))
         return self.head((self.hooked(x) + self.other(x)).mean((2, 3)))
+
+
+class Halved(nn.Module):
+    """Half of the gradient goes back through what it makes."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.inner(x)
+        if y.requires_grad:
+            y.register_hook(lambda grad: grad * 0.5)
+        return y  # type: ignore[no-any-return]
+
+
+class Reading(nn.Module):
+    """Half of the gradient goes back through what it is given."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.requires_grad:
+            x.register_hook(lambda grad: grad * 0.5)
+        return torch.tanh(x)
+
+
+class FromTheStart(sn.ModelSpace):
+    """(B, WIDTH) to (B, CLASSES). Nobody wants a gradient of what its first layers are given.
+
+    Args:
+        by: who hangs a hook on what the first layers make: they themselves, or the layer that reads it.
+    """
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        maker = Halved if by == "maker" else nn.Sequential
+        self.first = sn.LayerChoice([maker(nn.Linear(WIDTH, WIDTH)), maker(nn.Linear(WIDTH, WIDTH, bias=False))])
+        self.second = nn.Tanh() if by == "maker" else Reading()
+        self.third = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.third(self.second(self.first(x)))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +21,13 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.tasks import Tasks
+from sennit.runtime.told import Told
 from sennit.runtime.worker import Worker
 from sennit.schedule.before_step import before_step
 from tests.runtime.gloo import through_gloo
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
+from tests.runtime.test_sync_rules import CHAIN
 
 IN_FLIGHT = 4
 PLACED: dict[str, dict[str, Any]] = {
@@ -147,6 +150,26 @@ def test_no_step_goes_before_a_backward_that_is_awaited(tmp_path: Path, monkeypa
     result = run(made, tmp_path / "run", device="cuda", workers=1, release="layer")
     assert hashes(result) == plain and not violations(tmp_path / "run")
     assert waited[0], "no backward was ready when a step was due"
+
+
+@pytest.mark.parametrize("sync", ["asp:none", "asp:stash"])
+def test_asynchronous_workers_find_what_they_have_stepped(
+    sync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads that take whatever is there depend on no norm's way to the host, nor on which backward is ready."""
+    made = recipe(**{**CHAIN, "sync": sync, "clip": "layer:0.1", "steps": 12, "micro_batches": 2})
+    found = hashes(run(made, tmp_path / "cpu", workers=3))
+    through_gloo(monkeypatch, 3)
+    for late in (1, 3, 20):
+        looked: Counter[int] = Counter()
+
+        def there(self: Told, late: int = late, looked: Counter[int] = looked) -> bool:
+            looked[id(self)] += 1
+            return looked[id(self)] > late
+
+        monkeypatch.setattr(Told, "there", there)
+        result = run(made, tmp_path / f"late {late}", device="cuda", workers=3)
+        assert hashes(result) == found and not violations(tmp_path / f"late {late}")
 
 
 # -- `prepare`

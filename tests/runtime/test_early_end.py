@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from sennit.commands.failure import failure_of
+from sennit.errors import NanLossError
 from sennit.recipe import CheckpointRule, Placement
 from sennit.runtime.request import Progress, Request
 from sennit.runtime.train import train
 from tests.runtime.runs import hashes, recipe, run
+from tests.runtime.test_sync_rules import CHAIN
 
 ENGINES: dict[str, dict[str, Any]] = {"plain": {"engine": "plain"}, "pipeline": {"placement": Placement(workers=2)}}
 
@@ -53,3 +55,12 @@ def test_before_the_first_checkpoint(engine: str, tmp_path: Path) -> None:
     said = interrupted_at(2, tmp_path / "run", every=8, **ENGINES[engine])
     assert said.startswith("ended at once, after 2 of 16 subnets; there is no checkpoint yet, so --out ")
     assert "--resume starts from the beginning" in said
+
+
+@pytest.mark.parametrize("schedule", ["zbv", "gpipe", "1f1b", "zero-bubble"])
+def test_a_list_goes_on_without_what_must_not_run(schedule: str, tmp_path: Path) -> None:
+    """Its next task may be of a subnet whose loss is not finite, and those behind it of one that is finished first."""
+    spoilt: dict[str, Any] = {"data": "tied.py:SpoiltBatch", "data_args": {"seq_id": 5}, "batch_size": 8}
+    made = recipe(**{**CHAIN, **spoilt, "sync": "bulk:2", "steps": 8, "micro_batches": 2})
+    with pytest.raises(NanLossError, match="the loss of subnet 5 is nan"):
+        run(made, tmp_path / "run", workers=2, schedule=schedule)

@@ -16,6 +16,7 @@ from sennit.runtime.share import Parts
 from sennit.trace.access import read_accesses
 from sennit.trace.check import check
 from sennit.trace.rules import Rules
+from tests.runtime.drawn_back import BACK
 from tests.runtime.gates import AlwaysOpen, Copies, FinishedAtThisStage
 from tests.runtime.runs import hashes, recipe, run
 
@@ -200,3 +201,37 @@ def test_hooks_that_a_layer_hangs_on_its_input_find_it_settled_everywhere(at_nod
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     for n, placed in enumerate(({}, {"release": "layer"}, {"workers": 4, "release": "layer"})):
         assert hashes(run(made, tmp_path / str(n), **placed)) == plain, placed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by", ["maker", "reader"])
+def test_a_hook_on_what_a_first_layer_makes_changes_its_gradient_once(by: str, tmp_path: Path) -> None:
+    """With --split, too, where nothing is wanted of what lies behind that layer but its weights."""
+    made = recipe(
+        space="hooked.py:FromTheStart", space_args={"by": by}, data="chain.py:Data", loss_name="cross_entropy",
+        batch_size=8, micro_batches=2, steps=6, optimizer={"name": "sgd"}, clip="none",
+    )  # fmt: skip
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    for n, placed in enumerate(({"workers": 1}, {"workers": 2}, {"workers": 3, "release": "layer"})):
+        assert hashes(run(made, tmp_path / f"{n}", split=True, **placed)) == plain, placed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BACK if kind != "checkpoint that remembers"])
+def test_a_layer_that_draws_in_its_backward_is_refused(kind: str, tmp_path: Path) -> None:
+    """Two workers had other bits than one, and nobody said so."""
+    made = recipe(space="drawn_back.py:Net", space_args={"kind": kind}, data="chain.py:Data", loss_name="cross_entropy")
+    with pytest.raises(UserError, match=r"step 'layer' \(layer\) draws random numbers in its backward"):
+        run(made, tmp_path / "run", workers=2)
+
+
+def test_a_loss_that_draws_in_its_backward_is_refused(tmp_path: Path) -> None:
+    made = recipe(space="drawn_back.py:Net", data="chain.py:Data", loss_name="drawn_back.py:loss")
+    with pytest.raises(UserError, match=r"the loss 'drawn_back.py:loss' draws random numbers in its backward"):
+        run(made, tmp_path / "run", workers=2)
+
+
+def test_a_layer_that_is_run_again_with_the_draws_of_its_forward(tmp_path: Path) -> None:
+    made = recipe(
+        space="drawn_back.py:Net", space_args={"kind": "checkpoint that remembers"}, data="chain.py:Data",
+        loss_name="cross_entropy", steps=4,
+    )  # fmt: skip
+    assert hashes(run(made, tmp_path / "two", workers=2)) == hashes(run(made, tmp_path / "one", engine="plain"))

@@ -24,6 +24,7 @@ from sennit.runtime.share import Publishing
 from sennit.runtime.stepping import Stepping
 from sennit.supernet.bits import same_bits
 from sennit.supernet.clip import Clip
+from sennit.supernet.sync_rule import SyncRule
 from sennit.trace.access import AccessLog
 from tests.memory.test_store import filled, store
 
@@ -62,7 +63,7 @@ def parts(kind: str, clip: str, optimizer: str = "adam") -> tuple[HostStore, Cud
     """What one worker steps with."""
     host = filled(store(optimizer=optimizer))
     made = CudaStore(host, torch.device("cpu"), frozenset()) if kind == "cuda" else CpuStore(host)
-    recipe = SimpleNamespace(clipping=Clip.parse(clip), micro_batches=2, lr_of=lambda y: LR)
+    recipe = SimpleNamespace(clipping=Clip.parse(clip), micro_batches=2, lr_of=lambda y: LR, sync_rule=SyncRule("csp"))
     share = SimpleNamespace(
         recipe=recipe, host=host, built=SimpleNamespace(groups=host.groups), plans=None, bulk=1, start=0, probing=False,
         publishing=lambda group, version: nullcontext(), placement=SimpleNamespace(device=kind),

@@ -25,6 +25,7 @@ from sennit.recipe import Recipe, read_recipe
 from sennit.space.ready.cv.catalogue import Cell, Mean
 from sennit.supernet import context, drawless
 from sennit.supernet.drawless import may_draw
+from sennit.supernet.draws import draws_with_torch
 
 
 def states() -> tuple[Any, ...]:
@@ -189,8 +190,11 @@ def noise(module: nn.Module, args: Any, out: Tensor) -> Tensor:
 
 
 @contextmanager
-def hook_everywhere(space: Quiet) -> Iterator[None]:
-    handle = register_module_forward_hook(noise)
+def hook_everywhere() -> Iterator[None]:
+    def at_units(module: nn.Module, args: Any, out: Any) -> Any:
+        return None if isinstance(module, Quiet) else noise(module, args, out)  # draws between layers are refused
+
+    handle = register_module_forward_hook(at_units)
     try:
         yield
     finally:
@@ -203,16 +207,18 @@ def hook_at(module: nn.Module) -> Iterator[None]:
     yield
 
 
+@pytest.mark.parametrize("called", [True, False], ids=["later", "before the first call"])
 @pytest.mark.parametrize("where", ["unit", "inside", "everywhere"])
-def test_hooks_that_come_later_are_seeded(where: str) -> None:
+def test_hooks_are_seeded(where: str, called: bool) -> None:
     """They were left without seeds for Python's generator, and would have been without any."""
     space, x = Quiet(), torch.ones(2, 3)
-    space(x)
-    units = space.__dict__["_binding"].units
-    assert not any(known.draws for known in units._units.values())
+    assert all(draws_with_torch(module) for module in space.layers.modules())  # as somebody else may have asked
+    if called:
+        space(x)
+        assert not any(known.draws for known in space.__dict__["_binding"].units._units.values())
     layers = space.layers
     hung = {"unit": lambda: hook_at(layers[1]), "inside": lambda: hook_at(layers[0][1])}  # type: ignore[index]
-    with hook_everywhere(space) if where == "everywhere" else hung[where]():
+    with hook_everywhere() if where == "everywhere" else hung[where]():
         drawn: list[Tensor] = []
         for n in (0, 3):
             torch.rand(n), [random.random() for _ in range(n)]
@@ -220,6 +226,7 @@ def test_hooks_that_come_later_are_seeded(where: str) -> None:
                 drawn.append(space(x).detach())
         assert not torch.equal(drawn[0], space(x))
     assert torch.equal(*drawn)
+    units = space.__dict__["_binding"].units
     changed = [known.draws and not known.torch_only for known in units._units.values()]
     assert changed == {"unit": [False, True], "inside": [True, False], "everywhere": [True, True]}[where]
 

@@ -39,6 +39,7 @@ class RunContext:
         parameter_leaves: `(name, using step)` to leaf; step -1 for a parameter used by one step.
         loss: this micro-batch's share of the loss, if the run ends in it.
         joints: between `backward_input` and `backward_weight`, where the latter starts.
+        hooked: code that is not torch's or sennit's has seen tensors of the graph, and may have hung hooks on them.
         held: of each module that ran, its path and the tensors that were bound into it, in the order of its tables.
     """
 
@@ -47,6 +48,7 @@ class RunContext:
     parameter_leaves: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
     joints: list[Joint] = field(default_factory=list)
+    hooked: bool = False
     held: list[tuple[str, list[Tensor]]] = field(default_factory=list)
 
 
@@ -144,7 +146,7 @@ class EagerExecutor:
             assert loss is not None
             end = len(program.steps)
             values = {**shared, **per_reader.get(end, {})}
-            ctx.loss = loss(output_of(program, values))
+            ctx.loss, ctx.hooked = loss(output_of(program, values)), True
         departures: dict[int, Any] = {}
         for value, _ in run.departures:
             made = shared[value]
@@ -214,7 +216,9 @@ class EagerExecutor:
         held = [parameter(name) for name in self.held_by(step.target)]
         ctx.held.append((step.target, held))
         self._bind(step.target, held)
-        run_step(step, values, self.units.at(step.target), parameter, context, self.device, True)
+        unit = self.units.at(step.target)
+        ctx.hooked |= not unit.torch_only
+        run_step(step, values, unit, parameter, context, self.device, True)
 
     def _bind(self, target: str, held: Sequence[Tensor]) -> None:
         for (table, attribute, _), tensor in zip(self._tables[target], held, strict=True):
@@ -255,7 +259,7 @@ class EagerExecutor:
         """
         roots, given = _roots(ctx, grads)
         self._look_back(ctx)
-        parts = split(roots, ctx.parameter_leaves)
+        parts = split(roots, ctx.parameter_leaves, ctx.value_leaves.values(), hooked=ctx.hooked)
         ctx.joints = parts.joints
         edges = [edge for joint in parts.joints for edge in joint.edges]
         leaves: list[Any] = [*ctx.value_leaves.values(), *edges, *(ctx.parameter_leaves[key] for key in parts.whole)]

@@ -10,6 +10,10 @@ leaves out the weight part and W the rest. Nothing is traversed twice (two whole
 
 A weight that several operations of a run use is left to I: its contributions are summed there in autograd's order.
 So are those of a recurrence, which are one weight used at every place.
+
+Hooks on what an operation makes (`y.register_hook`) see the gradient that arrives there, and may change it. Autograd
+gives I what arrived before them if it goes on from there, and what they made of it if it does not; W calls them in any
+case. So where there may be hooks, weights behind which I has nothing to look for are left to I, too.
 """
 
 from __future__ import annotations
@@ -53,8 +57,15 @@ class Split:
     whole: list[Key]
 
 
-def split(roots: Iterable[Tensor], leaves: Mapping[Key, Tensor]) -> Split:
-    """Find the joints between the roots of a graph and its weights."""
+def split(
+    roots: Iterable[Tensor], leaves: Mapping[Key, Tensor], values: Iterable[Tensor] = (), *, hooked: bool = False
+) -> Split:  # fmt: skip
+    """Find the joints between the roots of a graph and its weights.
+
+    Args:
+        values: leaves that are no weights.
+        hooked: there may be hooks on tensors of the graph.
+    """
     parents = _parents(roots)
     joints: dict[Node, Joint] = {}
     whole: list[Key] = []
@@ -67,6 +78,13 @@ def split(roots: Iterable[Tensor], leaves: Mapping[Key, Tensor]) -> Split:
             outputs = sorted({output for _, output in parents[node]})
             joints[node] = Joint([GradientEdge(node, output) for output in outputs])
         joints[node].keys.append(key)
+    if hooked:
+        nodes = [
+            torch.autograd.graph.get_gradient_edge(leaf).node for leaf in (*values, *(leaves[key] for key in whole))
+        ]
+        passed = _above([*nodes, *joints], parents)
+        whole += [key for node, joint in joints.items() if node not in passed for key in joint.keys]
+        joints = {node: joint for node, joint in joints.items() if node in passed}
     return Split(list(joints.values()), whole)
 
 
@@ -110,6 +128,18 @@ def _parents(roots: Iterable[Tensor]) -> Parents:
                 stack.append(below)
             parents[below].append((node, output))
     return parents
+
+
+def _above(nodes: Iterable[Node], parents: Parents) -> set[Node]:
+    """From which the way goes on to one of `nodes`."""
+    found: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        for above, _ in parents.get(stack.pop(), ()):
+            if above is not None and above not in found:
+                found.add(above)
+                stack.append(above)
+    return found
 
 
 def _joint(leaf: Node, parents: Parents) -> Node | None:

@@ -33,9 +33,9 @@ class Unit:
 
     def __init__(self, module: nn.Module, landings: dict[Any, Landing] | None = None) -> None:
         self.module = module
-        self.hooks = RemovableHandle.next_id
         self.torch_only = draws_with_torch(module)
         self.draws = may_draw(module)
+        self.look_again()  # those of all modules hang in none, and others may have come since the module was known
         self.landings = {} if landings is None else landings
 
     def look_again(self) -> None:

@@ -28,7 +28,7 @@ from sennit.space.names import canonical_names, unique_tensors
 from sennit.supernet.bits import same_bits
 from sennit.supernet.build import Built
 from sennit.supernet.context import StepContext, step_context
-from sennit.supernet.generators import generators_restored
+from sennit.supernet.generators import generator_states, generators_restored
 from sennit.supernet.loss import count_terms
 
 BUDGET_S = {"cpu": 4.0, "cuda": 30.0}
@@ -49,6 +49,10 @@ MOVES_BACK = """{where}: step {name!r} ({call}) writes its buffer {buffer!r} in 
 A layer that is run again by its backward (torch.utils.checkpoint) moves its statistics twice, and when the second time
 comes depends on who runs which step. Leave what writes buffers out of what is run again (a BatchNorm outside of
 checkpoint())."""
+
+DRAWS_BACK = """{what} draws random numbers in its backward (in a hook, an autograd.Function,
+or a torch.utils.checkpoint that is told preserve_rng_state=False). They are keyed for each forward; what a backward
+would draw depends on what its worker has run since. Draw in forward, and let the backward use that."""
 
 SPLITS_BADLY = """{where}: step {name!r} ({call}) has another gradient of {what} when its backward is split.
 Leave out --split."""
@@ -144,7 +148,10 @@ def _run(
             )
             given = {v: [torch.ones_like(root)] for v, root in ctx.roots.items()}
             slots.after_forward()
+            states = generator_states(device)
             grads = executor.backward(ctx, given)
+            if generator_states(device) != states:
+                raise UserError(DRAWS_BACK.format(what=f"{step.where}: step {step.name!r} ({step.call})"))
             slots.refuse_written(step)
             slots.refuse_moved_back(step)
             slots.note_moves(step, moves)
@@ -268,7 +275,10 @@ def _loss(
                 f"the loss {built.recipe.loss_name!r} does not depend on what the network gives, so nothing would be "
                 "trained; leave out detach(), item() and no_grad() there"
             )
+        states = generator_states(device)
         value.backward()
+        if generator_states(device) != states:
+            raise UserError(DRAWS_BACK.format(what=f"the loss {built.recipe.loss_name!r}"))
         return value
 
     try:

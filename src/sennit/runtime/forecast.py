@@ -92,7 +92,8 @@ def forecast(
     kind = Simulation if recorded is None else Repeated
     simulation = kind(
         load, orders, recipe.built.sync(placement.workers), in_flight, split=placement.split,
-        apart=placement.device == "cuda" and recipe.clip != "none", cluster=cluster, chains=chains, watch=watch,
+        apart=placement.device == "cuda" and recipe.clip != "none" and recipe.sync_rule.kind != "asp",
+        cluster=cluster, chains=chains, watch=watch,
     )  # fmt: skip
     if isinstance(simulation, Repeated) and recorded is not None:
         simulation.recorded, simulation.stepped = recorded, set()

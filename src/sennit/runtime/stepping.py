@@ -51,6 +51,8 @@ class Stepping:
         self.clip = share.recipe.clipping
         self.later = share.placement.device == "cuda"
         """Whether norms are on their way for a while: the worker looks at them between tasks."""
+        self.at_once = share.recipe.sync_rule.kind == "asp"
+        """Whether it waits for them before the next task, which reads what is there: no matter of time, then."""
         self.m = share.recipe.micro_batches
         self.folds: dict[tuple[int, str], GroupFold] = {}
         self.bulks = Bulks(share.bulk) if share.bulk > 1 else None
@@ -150,7 +152,8 @@ class Stepping:
     def look(self) -> None:
         """Take the norms that have come from the device, and go on with their groups."""
         self.ask()
-        while self.arriving is not None and self.arriving[1].there():
+        while self.told():
+            assert self.arriving is not None
             (groups, told), self.arriving = self.arriving, None
             numbers = iter(told.numbers())
             arrived = [(s, g, {name: next(numbers) for name in self.complete[s.seq_id][g]}) for s, g in groups]
@@ -175,7 +178,7 @@ class Stepping:
 
     def told(self) -> bool:
         """Whether there is something to `look` at."""
-        return self.arriving is not None and self.arriving[1].there()
+        return self.arriving is not None and (self.at_once or self.arriving[1].there())
 
     def next_step(self) -> int:
         """The earliest subnet with groups whose norms are on their way."""

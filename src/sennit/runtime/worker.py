@@ -125,8 +125,11 @@ class Worker:
         """Which of the ready tasks is run next."""
         recipe, placement = self.share.recipe, replace(self.share.placement, in_flight=self.share.in_flight)
         setting = setting_of(recipe, placement, self.share.start)
+        end = setting.end
         if setting.asynchronous:
             setting = replace(setting, end=lambda: min(self.limit, self.halt))
+        else:
+            setting = replace(setting, end=lambda: min(end(), self.halt))
         return policy_of(recipe, placement).order(self.rank, replace(setting, awaited=self.awaited, chains=self.chains))
 
     def awaited(self, seq_id: int, run: int) -> bool:
@@ -206,7 +209,7 @@ class Worker:
         """Take the steps that can be taken, if no backward goes before them."""
         if self.stepping.told():
             self.offer()
-            if not before_step(self.offered, self.stepping.next_step()):
+            if self.stepping.at_once or not before_step(self.offered, self.stepping.next_step()):
                 self.look()
         if self.stepping.due:
             self.offer()

@@ -30,7 +30,7 @@ class ListOrder:
         actions: of one round; its micro-batches are numbered through all subnets of the round.
         micro_batches: M of each subnet.
         bulk: subnets per bulk.
-        end: the first subnet that does not come; must not change.
+        end: the first subnet that does not come; less where a run ends early, so that what is left can still run.
         in_flight: most unfinished subnets; rounds are no longer than that.
         start: the first subnet.
     """
@@ -55,7 +55,7 @@ class ListOrder:
 
     def pop(self) -> Task | None:
         task = self.next
-        if task is None:
+        if task is None or task.seq_id >= self.end():
             task = self.next = self.following()
         if task not in self.ready:
             return None

@@ -37,7 +37,7 @@ class Setting:
         asynchronous: whether forwards wait for no version.
         split: backward in halves, where a policy leaves it open.
         start: the first subnet; with bulks the first of one.
-        end: the first subnet that does not come. Must not change.
+        end: the first subnet that does not come. Less where a run ends early, else it must not change.
         awaited: whether a subnet in flight waits for what (subnet, run) will write.
         chains: of the subnets in flight, for policies that ask.
     """

@@ -26,6 +26,13 @@ def seed_generators(key: int, device: torch.device | None = None, *, torch_only:
     np.random.seed(key & 0xFFFFFFFF)
 
 
+def generator_states(device: torch.device) -> tuple[Any, ...]:
+    """States of all of them, to be compared: who draws leaves another."""
+    kind, *rest = np.random.get_state()
+    drawn = (torch.get_rng_state().numpy().tobytes(), random.getstate(), kind, np.asarray(rest[0]).tobytes(), *rest[1:])
+    return (*drawn, torch.cuda.get_rng_state(device).numpy().tobytes()) if device.type == "cuda" else drawn
+
+
 @contextmanager
 def generators_restored() -> Iterator[None]:
     """Leave torch's CPU, Python's and numpy's generators as they were found."""
