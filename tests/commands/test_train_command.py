@@ -165,6 +165,7 @@ def test_an_unknown_schedule_is_refused_before_the_space_is_checked(call: Callab
 
 def test_a_folder_that_exists_is_refused_before_the_space_is_checked(call: Callable, workplace: Path) -> None:
     (workplace / "o").mkdir()
+    (workplace / "o" / "run.json").touch()
     (workplace / "r.toml").write_text((workplace / "r.toml").read_text().replace("nets.py:", "nowhere.py:"))
     done = call("train", "r.toml", "--out", "o")
     assert done.exit == 2 and "--out o exists already; add --resume" in done.err
