@@ -47,6 +47,10 @@ class Tape:
         self._shapes: dict[int, int] = {}
         """Of values, the value that is its shape."""
         self._counts: dict[str, int] = {}
+        self._outside: dict[str, int] = {}
+        """How often something was called outside of blocks."""
+        self._own_blocks: dict[str, str] = {}
+        """Of such calls that candidates precede in some archs, by name: the block, which is the same in all archs."""
         self._grad = torch.is_grad_enabled()
 
     @contextlib.contextmanager
@@ -171,13 +175,23 @@ class Tape:
 
     def block_of(self, name: str) -> str:
         """The block of a step that is appended now."""
-        return self.blocks[0] if self.blocks else name
+        return self.blocks[0] if self.blocks else self._own_blocks.get(name, name)
 
     def numbered(self, name: str, always: bool = False) -> str:
         """`name`, told from earlier steps of that name."""
         count = self._counts.get(name, 0)
         self._counts[name] = count + 1
-        return f"{name}#{count}" if always else f"{name}@{count}" if count else name
+        told = _told(name, count, always)
+        if not self.blocks:
+            outside = self._outside.get(name, 0)
+            self._outside[name] = outside + 1
+            if outside < count:  # a module that is a candidate, too
+                self._own_blocks[told] = _told(name, outside, always)
+        return told
 
     def _without_grad(self) -> bool:
         return self._grad and not torch.is_grad_enabled()
+
+
+def _told(name: str, count: int, always: bool) -> str:
+    return f"{name}#{count}" if always else f"{name}@{count}" if count else name
