@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from tests.runtime.runs import hashes, recipe, run
 from torch import Tensor, nn
 
@@ -32,22 +31,10 @@ class Net(sn.ModelSpace):
         return self.head(self.shared(h) if self.where == "after" else h)
 
 
-class Data:
-    def __init__(self, split: str = "train") -> None:
-        g = torch.Generator().manual_seed(len(split))
-        self.x = torch.randn(64, 20, generator=g)
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
-        return self.x[i], (self.x[i, :5].sum() > 0).long()
-
-
 @pytest.mark.parametrize("where", ["before", "between", "after"])
 def test_it_is_trained_alike_by_all(where: str, tmp_path: Path) -> None:
     made = recipe(
-        space="test_candidate_and_always.py:Net", data="test_candidate_and_always.py:Data", loss_name="cross_entropy",
+        space="test_candidate_and_always.py:Net", data="signs.py:Data", loss_name="cross_entropy",
         batch_size=8, steps=8, space_args={"where": where}, data_args={}, base=str(Path(__file__).parent),
     )  # fmt: skip
     blocks = {tuple(program.blocks) for program in made.built.covering}

@@ -53,21 +53,9 @@ class Net(sn.ModelSpace):
         return self.head(h)
 
 
-class Data:
-    def __init__(self, split: str = "train") -> None:
-        g = torch.Generator().manual_seed(len(split))
-        self.x = torch.randn(64, 20, generator=g)
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
-        return self.x[i], (self.x[i, :5].sum() > 0).long()
-
-
 def test_a_space_that_keeps_what_it_made_is_trained_alike_by_all(tmp_path: Path) -> None:
     made = recipe(
-        space="test_copied.py:Net", data="test_copied.py:Data", loss_name="cross_entropy", batch_size=8, steps=6,
+        space="test_copied.py:Net", data="signs.py:Data", loss_name="cross_entropy", batch_size=8, steps=6,
         space_args={}, data_args={}, base=str(Path(__file__).parent),
     )  # fmt: skip
     plain = run(made, tmp_path / "plain", engine="plain")

@@ -127,7 +127,7 @@ def test_no_step_goes_before_a_backward_that_is_awaited(tmp_path: Path, monkeypa
     made = recipe(steps=12, clip="layer:1.0", micro_batches=3)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     through_gloo(monkeypatch, 2)
-    look, by_layer, waited = Worker.look, Stepping.by_layer, mmap.mmap(-1, mmap.PAGESIZE)
+    step, by_layer, waited = Worker.step, Stepping.by_layer, mmap.mmap(-1, mmap.PAGESIZE)
 
     def by_itself(self: Stepping, arrived: Any) -> None:
         assert not any(task.kind in "BI" and task.seq_id <= min(s.seq_id for s, *_ in arrived) for task in ready[-1])
@@ -135,16 +135,16 @@ def test_no_step_goes_before_a_backward_that_is_awaited(tmp_path: Path, monkeypa
 
     ready: list[set[Any]] = [set()]
 
-    def looking(self: Worker) -> None:
+    def stepping(self: Worker, *, idle: bool = False) -> None:
         ready[-1] = self.offered
-        look(self)
+        step(self, idle=idle)
 
     def first(offered: Any, seq_id: int) -> bool:
         found = before_step(offered, seq_id)
         waited[0] |= found
         return found
 
-    monkeypatch.setattr(Worker, "look", looking)
+    monkeypatch.setattr(Worker, "step", stepping)
     monkeypatch.setattr(Stepping, "by_layer", by_itself)
     monkeypatch.setattr(worker, "before_step", first)
     result = run(made, tmp_path / "run", device="cuda", workers=1, release="layer")

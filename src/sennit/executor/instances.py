@@ -26,8 +26,8 @@ SPARE = 0.25
 
 PATIENCE = 2
 """Beside the parameters of n layers of a kind, those of another are kept once none were free `PATIENCE` x n^3 times: a
-capture takes as long as 40 layers computed again (10 ms on an H200), and pays only if as many are to come. The first
-ones surely do; subnets that have many layers of one kind are rare."""
+capture takes as long as some dozens of layers computed again (10 ms on an H200), and pays only if as many are to come.
+The first ones surely do; subnets that have many layers of one kind are rare."""
 
 Make = Callable[[Weights], KeptGraph | None]
 """Captures one over these parameters; None if that cannot be done for this kind."""

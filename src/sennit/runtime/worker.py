@@ -150,11 +150,8 @@ class Worker:
             self.step()
             task = self.next_task()
             if task is None:
-                if self.stepping.told():
-                    self.look()
-                    continue
-                if self.stepping.due:
-                    self.apply_due()
+                if self.offered:  # the order gives none of these yet, so steps give way for nothing
+                    self.step(idle=True)
                 if (self.launches and self.admit()) or self.hear_awaited():
                     continue
                 self.report_cut()
@@ -205,27 +202,20 @@ class Worker:
             return True
         return record and self.coming.prepare(self.next_id, self.limit)
 
-    def step(self) -> None:
-        """Take the steps that can be taken, if no backward goes before them."""
+    def step(self, *, idle: bool = False) -> None:
+        """Take the steps that can be taken; unless `idle`, if no backward goes before them."""
         if self.stepping.told():
             self.offer()
-            if self.stepping.at_once or not before_step(self.offered, self.stepping.next_step()):
-                self.look()
+            if idle or self.stepping.at_once or not before_step(self.offered, self.stepping.next_step()):
+                with self.steps_from(None):
+                    self.stepping.look()
         if self.stepping.due:
             self.offer()
-            if not before_step(self.offered, self.stepping.next_due()):
-                self.apply_due()
-
-    def apply_due(self) -> None:
-        with self.steps_from(None):
-            # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has not
-            # been let in may never be one
-            self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
-
-    def look(self) -> None:
-        """Take norms that have been told, and step what they were missing for."""
-        with self.steps_from(None):
-            self.stepping.look()
+            if idle or not before_step(self.offered, self.stepping.next_due()):
+                with self.steps_from(None):
+                    # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has
+                    # not been let in may never be one
+                    self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
 
     def offer(self) -> None:
         """Let the order know what has become ready."""

@@ -29,6 +29,7 @@ from sennit.simulate.flight import Arrival, Came, Flight, Left, Steps
 from sennit.simulate.load import Load, Piece
 from sennit.simulate.memory import Memory
 from sennit.simulate.outcome import Outcome, Watch
+from sennit.simulate.standing_still import standing_still
 from sennit.simulate.turns import Turns
 from sennit.supernet.sync import Sync
 from sennit.trace.span import Cause, Span
@@ -200,19 +201,7 @@ class Simulation:
 
     def check_finished(self) -> None:
         if self.flights:
-            raise UserError(self.standing_still())
-
-    def standing_still(self) -> str:
-        """Who could go on and does not."""
-        have: dict[int, list[Task]] = {worker: [] for worker in range(len(self.orders))}
-        for task in sorted(self.offered, key=lambda task: task[1:]):
-            have[self.flights[task.seq_id].pieces[task.run].where(task.micro_batch)].append(task)
-        told = [f"worker {k}: {', '.join(map(str, tasks[:4])) or 'none'}" for k, tasks in list(have.items())[:8]]
-        return (
-            f"the schedule stands still: subnets {sorted(self.flights)[:5]} are not done, and no order gives a task. "
-            f"Ready tasks: {'; '.join(told)}. An order must give every task that it was told of sooner or later, and a "
-            "list must not put a task before one that it waits for"
-        )
+            raise UserError(standing_still(self.flights, self.offered))
 
     # -- what a finished task brings
 
