@@ -29,6 +29,7 @@ class Slot:
         coming: the copies that bring them, until they are used.
         ahead: fetched for a forward that has not begun.
         dirty: stepped since it was last written back.
+        owes_state: the optimizer state has changed since that was.
         used: marks of the device behind what must be over before these bytes are written, or copied to the host.
         step: of these leaves.
     """
@@ -44,6 +45,7 @@ class Slot:
     coming: list[Copy] = field(default_factory=list[Copy])
     ahead: bool = False
     dirty: bool = False
+    owes_state: bool = False
     step: GroupStep | None = None
 
 

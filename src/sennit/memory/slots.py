@@ -7,7 +7,8 @@
 
 A slot holds a group's tensors and its optimizer state. The step runs in the slot. A group that other workers use too
 (`wandering`) is written back at once, any other when it leaves, or at a cut; its version is published when the bytes
-are there. Buffers, constants and the slots of `delayed:K` are in use all the time: a store without a budget keeps
+are there. Of a wandering group that one worker alone steps, that worker keeps the state and the others have none
+(`Stepped`). Buffers, constants and the slots of `delayed:K` are in use all the time: a store without a budget keeps
 them.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -33,6 +35,22 @@ from sennit.memory.slot import SMALL, Pool, Slot
 from sennit.memory.tally import Tally
 
 
+@dataclass(frozen=True)
+class Stepped:
+    """Of groups that several workers use, those that one worker alone steps.
+
+    Attributes:
+        here: by this worker.
+        elsewhere: by another one.
+    """
+
+    here: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
+
+
+ANYWHERE = Stepped()
+
+
 class SlotStore:
     """Slots of one worker.
 
@@ -42,14 +60,17 @@ class SlotStore:
         wandering: groups that other workers use too.
         budget: bytes for groups that come and go.
         eviction: who leaves first.
+        stepped: who steps wandering groups.
     """
 
     limited = True
 
     def __init__(
-        self, kept: CpuStore | CudaStore, device: Device, wandering: frozenset[str], budget: int, eviction: Eviction
-    ) -> None:
+        self, kept: CpuStore | CudaStore, device: Device, wandering: frozenset[str], budget: int, eviction: Eviction,
+        stepped: Stepped = ANYWHERE,
+    ) -> None:  # fmt: skip
         self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
+        self.stepped = stepped
         self.comes_and_goes, self.size, self.spare = self.host.comes_and_goes, self.host.size, self.host.spare()
         self.most, self.cache = budget, Cache(budget, eviction)
         self.listed = False
@@ -210,7 +231,7 @@ class SlotStore:
         flat, after = self.pool.take(region.nbytes, self.cache.used)
         leaves = {n: nn.Parameter(t, requires_grad=state is not None) for n, t in region.views_of(flat).items()}
         slot = self.slots[group, 0] = Slot(region, flat, leaves, used=after)
-        if state is not None:
+        if state is not None and group not in self.stepped.elsewhere:
             slot.state_region = state
             slot.state, after = self.pool.take(state.nbytes, self.cache.used)
             slot.used = [*slot.used, *after]
@@ -243,7 +264,8 @@ class SlotStore:
         for copy in slot.coming:  # fetched ahead and never used
             self.device.finish(copy)
         under_way = self.leaving.get(key[0], (0, []))[1]
-        after = [*slot.used, *(self._write_back(key[0], slot) if slot.dirty else under_way)]
+        owes = slot.dirty or slot.owes_state
+        after = [*slot.used, *(self._write_back(key[0], slot) if owes else under_way)]
         for flat in (slot.flat, slot.state):
             if flat is not None:
                 self.pool.give(flat, after)
@@ -288,7 +310,7 @@ class SlotStore:
         def after() -> None:
             slot.used = [self.device.mark()]
             if group in self.wandering:
-                self._write_back(group, slot)
+                self._write_back(group, slot, with_state=group not in self.stepped.here)
 
         self.due.step(slot.step, here, lr, after)
 
@@ -300,12 +322,15 @@ class SlotStore:
 
     # -- back to the host
 
-    def _write_back(self, group: str, slot: Slot) -> list[Copy]:
+    def _write_back(self, group: str, slot: Slot, *, with_state: bool = True) -> list[Copy]:
         """Start bringing a slot's changes to the host; `settle` publishes them once they are there."""
         memory, region, state = self.host.memory, slot.region, slot.state_region
-        copies = [self.device.write(region.bytes(memory)[BOUNDARY:], slot.flat[BOUNDARY:], slot.used)]
-        self.tally.written_bytes += region.nbytes
-        if slot.state is not None and state is not None:
+        copies = [*self.leaving.get(group, (0, ()))[1]]  # weights that are on their way are not there yet
+        if slot.dirty:
+            copies.append(self.device.write(region.bytes(memory)[BOUNDARY:], slot.flat[BOUNDARY:], slot.used))
+            self.tally.written_bytes += region.nbytes
+        slot.owes_state = not with_state
+        if with_state and slot.state is not None and state is not None:
             end = min((p.offset for key, p in state.places.items() if key.endswith(SMALL)), default=state.nbytes)
             copies.append(self.device.write(state.bytes(memory)[BOUNDARY:end], slot.state[BOUNDARY:end], slot.used))
             self.tally.written_bytes += end
@@ -335,7 +360,7 @@ class SlotStore:
         """Bring all changes to the host store and publish them there, in the order of versions."""
         self.kept.flush()
         for (group, _), slot in sorted(self.slots.items(), key=lambda item: item[1].version or 0):
-            if slot.dirty:
+            if slot.dirty or slot.owes_state:
                 self._write_back(group, slot)
         for group in list(self.leaving):
             self.settle(group)

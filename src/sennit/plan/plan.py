@@ -40,6 +40,10 @@ class Plan(Protocol):
         """Which stretch of the network `block` belongs to, counted in program order; each is on one worker."""
         ...
 
+    def members(self, block: str) -> frozenset[int] | None:
+        """The workers that run `block`, where these are the same for every subnet; None where they are not."""
+        ...
+
     def tell(self, seq_id: int, steps: Sequence[tuple[str, str]]) -> None:
         """The steps of a subnet, each with its block: before anything is asked about the subnet."""
         ...
@@ -70,6 +74,10 @@ class Plans:
     def static(self) -> bool:
         """Whether every block stays with one worker for the whole run."""
         return len(self.epochs) == 1 and self.epochs[0].plan.static
+
+    def members(self, block: str) -> frozenset[int] | None:
+        """The workers that run `block`, where these are the same for the whole run."""
+        return self.epochs[0].plan.members(block) if len(self.epochs) == 1 else None
 
     def at(self, seq_id: int) -> Plan:
         return self.epochs[bisect_right(self.starts, seq_id) - 1].plan
@@ -143,6 +151,9 @@ class CutsPlan:
                 "runs it for some combination of them only. Run it for all, or put it into a candidate (a module)"
             )
         return bisect_right(self.cuts_of(seq_id), position)
+
+    def members(self, block: str) -> frozenset[int] | None:
+        return frozenset([self.worker(0, 0, block)]) if self.static else None
 
     def cuts_of(self, seq_id: int) -> list[int]:
         """Where the stretches of a subnet begin."""

@@ -10,8 +10,8 @@ Micro-batches are dealt out in turn and not in contiguous halves. Both fill the 
 arrive everywhere in the order in which gradients are folded and buffers are written, so nothing waits for its turn:
 with halves micro-batch 2 is there before 1, and its gradient is kept, and its forward held up, until 1 has come.
 
-The next subnet begins where this one ended, or one replica on if that were always the same one: the worker of
-micro-batch 0 steps the weights, and so replicas take turns at it.
+The next subnet begins where this one ended, or one replica on if that were always the same one. Who steps the weights
+does not depend on it (`sennit.plan.stepper`).
 
 Blocks whose forward writes buffers (batch norm) are not replicated, since micro-batches pass them one after the other
 anyway: each is on one of the stage's workers. Where several stand in a row, they are cut into as many stretches as
@@ -104,6 +104,16 @@ class Replicated:
 
     def stretch(self, seq_id: int, micro_batch: int, block: str) -> int:
         return self.placed(seq_id, block)[0]
+
+    def members(self, block: str) -> frozenset[int] | None:
+        stage = self.stages.members(block)
+        if stage is None:
+            return None
+        replica = self.placed(0, block)[1]
+        if replica == EVERY and self.micro_batches < self.replicas:
+            return None
+        first = min(stage) * self.replicas
+        return frozenset(range(first, first + self.replicas) if replica == EVERY else [first + replica])
 
     def placed(self, seq_id: int, block: str) -> tuple[int, int]:
         """The stretch of a block, and its replica or `EVERY`."""

@@ -9,20 +9,31 @@ from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
 from sennit.memory.device import Device
 from sennit.memory.eviction import LatestNextUse, LeastRecent, never
-from sennit.memory.slots import SlotStore, too_little
+from sennit.memory.slots import SlotStore, Stepped, too_little
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.runtime.share import DeviceStore, Share
 from sennit.supernet.build import Built
 
 
-def with_budget(share: Share, kept: CpuStore | CudaStore, device: Callable[[], Device]) -> DeviceStore:
-    """The store of a worker: slots beside one that keeps everything, or that one alone if there is no budget."""
-    placement = share.placement
+def with_budget(rank: int, share: Share, kept: CpuStore | CudaStore, device: Callable[[], Device]) -> DeviceStore:
+    """The store of a worker: slots beside one that keeps everything, or that one alone if there is no budget.
+
+    On a GPU a layer that other workers use too is written back and fetched beside what is computed, as under a budget:
+    there are slots for all then.
+    """
+    placement, host = share.placement, share.host
+    budget = placement.budget_bytes
     if not placement.budget:
-        return kept
+        wandering = any(host.comes_and_goes(group) for group in share.wandering)
+        if placement.device != "cuda" or not wandering:
+            return kept
+        budget = sum(host.size(group.name) for group in host.groups.all if host.comes_and_goes(group.name))
+        budget += host.spare()
     eviction = LatestNextUse(never) if placement.evict == "next-use" else LeastRecent()
-    return SlotStore(kept, device(), share.wandering, placement.budget_bytes, eviction)
+    lone = {group: worker for group, worker in share.lone.items() if group in share.wandering}
+    here = frozenset(group for group, worker in lone.items() if worker == rank)
+    return SlotStore(kept, device(), share.wandering, budget, eviction, Stepped(here, frozenset(lone) - here))
 
 
 def refuse_small_budget(built: Built, plans: Plans, host: HostStore, budget: int) -> None:

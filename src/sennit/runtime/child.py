@@ -78,7 +78,7 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
             log = AccessLog(logs, rank)
             if share.parts.channel is not None:
                 channel = share.parts.channel(channel)
-            store = (share.parts.store or _store_of(share))(share.host)
+            store = (share.parts.store or _store_of(rank, share))(share.host)
             worker = Worker(rank, share, store, channel, lines.values(), launcher, log, torch.device("cpu"))
         launcher.send(("ready",))
         hear_out(worker)
@@ -93,11 +93,11 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
         return 1
 
 
-def _store_of(share: Share) -> Callable[[HostStore], DeviceStore]:
+def _store_of(rank: int, share: Share) -> Callable[[HostStore], DeviceStore]:
     """The slots of a worker without a GPU."""
     if share.placement.device == "virtual":
         return VirtualStore
-    return lambda host: with_budget(share, CpuStore(host), HostDevice)
+    return lambda host: with_budget(rank, share, CpuStore(host), HostDevice)
 
 
 def _report(launcher: Line, worker: Worker | None, error: BaseException) -> None:

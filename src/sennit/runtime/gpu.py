@@ -52,7 +52,7 @@ def gpu_worker(
     kept = CudaStore(share.host, device, share.wandering)
     if kept.unpinned:
         launcher.send(("unpinned", kept.unpinned))
-    store = with_budget(share, kept, lambda: CudaDevice(device, kept.pinned))
+    store = with_budget(rank, share, kept, lambda: CudaDevice(device, kept.pinned))
     channel: Channel
     if nccl:
         channel = NcclChannel(rank, lines, rendezvous, device)

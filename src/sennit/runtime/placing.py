@@ -119,25 +119,27 @@ def refuse_races(built: Built, placement: Placement) -> None:
 
 
 def wandering(built: Built, plans: Plans) -> frozenset[str]:
-    """Groups that more than one worker uses: all if the plan moves blocks, else those with steps on several workers."""
+    """Groups that more than one worker uses: all of a block that the plan moves, and those with steps on several
+    workers."""
     if plans.workers == 1:
         return frozenset()
-    if not plans.static:
-        return frozenset(group.name for group in built.groups.all)
     users: dict[str, set[int]] = {}
+    moving: set[str] = set()
     for program in built.covering:
         for step in program.steps:
-            worker = plans.worker(0, 0, step.block)
+            workers = plans.members(step.block)
             read, moved = built.groups.of_step(step)
             for group in (*read, *moved):
-                users.setdefault(group, set()).add(worker)
-    return frozenset(group for group, workers in users.items() if len(workers) > 1)
+                if workers is None:
+                    moving.add(group)
+                else:
+                    users.setdefault(group, set()).update(workers)
+    return frozenset(moving | {group for group, workers in users.items() if len(workers) > 1})
 
 
 def heir_of(group: str, built: Built, plans: Plans) -> int:
     """Who steps a group for subnets that no worker has run: one that uses it, since on a device of its own the others
     would not see it. Where blocks move, all of them see it."""
-    if not plans.static:
-        return 0
-    blocks = (step.block for step in built.covering[0].steps if group in built.groups.of_step(step)[0])
-    return min((plans.worker(0, 0, block) for block in blocks), default=0)
+    blocks = [step.block for step in built.covering[0].steps if group in built.groups.of_step(step)[0]]
+    users = [min(workers) for block in blocks if (workers := plans.members(block)) is not None]
+    return min(users) if blocks and len(users) == len(blocks) else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -239,6 +239,10 @@ class Share:
     """Groups that do not train (`shared = "frozen"`)."""
     wandering: frozenset[str] = frozenset()
     """Groups that more than one worker uses."""
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of parameter groups, by which workers that share a run take turns at stepping them."""
+    lone: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Parameter groups that one worker steps for every subnet, with that worker."""
 
     def publishing(self, group: str, version: int, word: Word | None = None) -> Publishing:
         """Around what writes a group's new version or moves its buffers (to `word`): noted on the board, told by a bell

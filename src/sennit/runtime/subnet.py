@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sennit.plan.stepper import stepper
 from sennit.program.cut import Run, cut
 from sennit.program.groups import Groups
 from sennit.program.step import Program
@@ -16,6 +17,8 @@ Word = tuple[int, int, int]
 """Version of a buffer group: (seq id, micro-batch, use); (-1, -1, -1) at first."""
 
 UNWRITTEN: Word = (-1, -1, -1)
+
+NO_NUMBERS: Mapping[str, int] = {}
 
 
 class BufferOrder:
@@ -45,7 +48,7 @@ class Subnet:
         own: runs and micro-batches of this worker.
         read_by_run: parameter groups that each run reads, in step order.
         moved_by_run: `(group, index of use)` of buffer groups that each run writes, in step order.
-        owner: worker that folds and steps each parameter group: the one that runs its first step for micro-batch 0.
+        owner: worker that folds and steps each parameter group: one that runs its first step (`plan/stepper.py`).
         trained_by: the same, of those that train.
         first_step: name of the first step that reads each parameter group.
         users: how many runs use each parameter group.
@@ -139,7 +142,7 @@ def parts_of(program: Program, groups: Groups, stretch_of: Callable[[str], int],
 def make_subnet(
     seq_id: int, program: Program, groups: Groups, kept: frozenset[str], sync: Sync, order: BufferOrder,
     spread_of: Callable[[str], tuple[int, ...]], parts: Sequence[int], rank: int, micro_batches: int,
-    bulks: Bulks | None = None, split: bool = False,
+    bulks: Bulks | None = None, split: bool = False, numbers: Mapping[str, int] = NO_NUMBERS,
 ) -> Subnet:  # fmt: skip
     """Cut a program, note what its runs read and write, and tell `sync`, `order` and `bulks` about it.
 
@@ -148,6 +151,7 @@ def make_subnet(
         spread_of: the plan, from block to the worker of each micro-batch.
         parts: of each step; see `cut`.
         split: the backward is two tasks.
+        numbers: of parameter groups, by which workers that share a run take turns at stepping them.
     """
     runs = cut(program, parts)
     spread = tuple(spread_of(run.steps[0].block) for run in runs)
@@ -163,7 +167,7 @@ def make_subnet(
         for step in run.steps:
             r, w = groups.of_step(step)
             for group in r:
-                owner.setdefault(group, spread[run.index][0])
+                owner.setdefault(group, stepper(spread[run.index], numbers.get(group, 0)))
                 first_step.setdefault(group, step.name)
                 read[group] = None
             for group in w:

@@ -105,9 +105,11 @@ class Worker:
             device,
         )  # fmt: skip
         self.subnets: dict[int, Subnet] = {}
+        self.scarce = share.placement.budget > 0
+        """Whether layers must leave the device for others."""
         self.delivery = Delivery(self.subnets, self.tasks, self.ready, self.stepping)
         self.coming = Coming(
-            self.built, share.placement.loaders, self.lines, store.limited, share.start, self.tell_of
+            self.built, share.placement.loaders, self.lines, self.scarce, share.start, self.tell_of
         )  # fmt: skip
         self.next_id = self.limit = share.start
         self.halt = math.inf
@@ -341,7 +343,7 @@ class Worker:
                 return self.next_id > before
             self.next_id += 1
             self.take_in(self.next_id - 1)
-            if self.store.limited:  # one for this one, one more; what they cost now is saved when they are let in
+            if self.scarce:  # one for this one, one more; what they cost now is saved when they are let in
                 self.coming.prepare(self.next_id, self.limit)
                 self.coming.prepare(self.next_id, self.limit)
             elif self.coming.programs.wanted:  # a worker that is never idle has its programs recorded, too
@@ -354,7 +356,7 @@ class Worker:
     def tell_of(self, y: int, program: Program) -> None:
         """Plan and slots learn of a subnet to come."""
         self.share.plans.tell(y, program.places)
-        if self.store.limited:
+        if self.scarce:
             here = (s for s in program.steps if self.rank in self.share.plans.spread(y, s.block, self.m))
             self.slots.foretell(y, {group for step in here for group in self.built.groups.of_step(step)[0]})
 
@@ -368,7 +370,7 @@ class Worker:
         subnet = make_subnet(
             y, program, self.built.groups, self.share.frozen, self.sync, self.order,
             lambda block: plans.spread(y, block, self.m), parts, self.rank, self.m, self.stepping.bulks,
-            placement.split,
+            placement.split, self.share.numbers,
         )  # fmt: skip
         if self.fixed:
             refuse_detours(subnet, self.share.recipe, placement)
