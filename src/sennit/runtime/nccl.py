@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,17 @@ from torch import Tensor
 
 from sennit.runtime.channel import Message
 from sennit.runtime.control import Line
+from sennit.runtime.wire import Described, described
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A message whose tensors have been asked for: what they are received into, and the receives."""
+
+    message: Message
+    header: Described
+    into: list[Tensor]
+    works: list[Any]
 
 
 class NcclChannel:
@@ -61,30 +73,25 @@ class NcclChannel:
             torch.cuda.synchronize(device)
         self.receiving = torch.cuda.Stream(device)
         self.sent: deque[tuple[Any, Tensor]] = deque()
-        self.arriving: deque[tuple[Message, list[Tensor | None], list[Any]]] = deque()
+        self.arriving: deque[Coming] = deque()
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
-        described: list[Any] = []
-        for tensor in tensors:
-            if tensor is None or not tensor.numel():
-                described.append(None if tensor is None else (tuple(tensor.shape), tensor.dtype))
-                continue
-            tensor = tensor.contiguous()
+        header, held = described(tensors)
+        for tensor in held:
             work = dist.isend(tensor, worker, group=self.edges[self.rank, worker])
             self.sent.append((work, tensor))
-            described.append((tuple(tensor.shape), tensor.dtype))
-        self.lines[worker].send((message, described))
+        self.lines[worker].send((message, header))
 
     def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]:
         for worker, line in self.lines.items():
-            for message, described in line.receive():
-                self.arriving.append((message, *self._posted(worker, described)))
+            for message, header in line.receive():
+                self.arriving.append(self._posted(worker, message, header))
         for _ in range(len(self.arriving)):
-            message, tensors, works = self.arriving.popleft()
-            if all(work.is_completed() for work in works):
-                yield message, self._waited_for(tensors, works)
+            coming = self.arriving.popleft()
+            if all(work.is_completed() for work in coming.works):
+                yield coming.message, self._waited_for(coming)
             else:
-                self.arriving.append((message, tensors, works))
+                self.arriving.append(coming)
         while self.sent and self.sent[0][0].is_completed():
             self.sent.popleft()
 
@@ -92,31 +99,27 @@ class NcclChannel:
         """What has been on its way for longest. Work that is launched from now on waits for it on the device."""
         if not self.arriving:
             return None
-        message, tensors, works = self.arriving.popleft()
-        message.awaited = True
-        return message, self._waited_for(tensors, works)
+        coming = self.arriving.popleft()
+        coming.message.awaited = True
+        return coming.message, self._waited_for(coming)
 
-    def _posted(self, worker: int, described: Sequence[Any]) -> tuple[list[Tensor | None], list[Any]]:
+    def _posted(self, worker: int, message: Message, header: Described) -> Coming:
         """Memory for what a header describes, and the receives into it."""
-        tensors: list[Tensor | None] = []
-        works: list[Any] = []
+        group, into = self.edges[worker, self.rank], list[Tensor]()
         with torch.cuda.stream(self.receiving):
-            for spec in described:
-                tensor = None if spec is None else torch.empty(spec[0], dtype=spec[1], device=self.device)
-                if tensor is not None and tensor.numel():
-                    works.append(dist.irecv(tensor, worker, group=self.edges[worker, self.rank]))
-                tensors.append(tensor)
-        return tensors, works
+            for shape, dtype in header.sent():
+                into.append(torch.empty(shape, dtype=dtype, device=self.device))
+            works = [dist.irecv(tensor, worker, group=group) for tensor in into]
+        return Coming(message, header, into, works)
 
-    def _waited_for(self, tensors: list[Tensor | None], works: list[Any]) -> list[Tensor | None]:
+    def _waited_for(self, coming: Coming) -> list[Tensor | None]:
         """The tensors, for work that is launched from now on."""
-        for work in works:
+        for work in coming.works:
             work.wait()  # tells the current stream; the host goes on
         computing = torch.cuda.current_stream(self.device)
-        for tensor in tensors:
-            if tensor is not None:
-                tensor.record_stream(computing)  # it came from the memory of another stream
-        return tensors
+        for tensor in coming.into:
+            tensor.record_stream(computing)  # it came from the memory of another stream
+        return coming.header.tensors(coming.into, self.device)
 
     def flush(self) -> bool:
         gone = [line.flush() for line in self.lines.values()]  # every one of them

@@ -1,0 +1,80 @@
+"""Tensors of a message, packed and unpacked without a channel between."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sennit.memory.parcel import bundle, windows
+from sennit.runtime.wire import described
+
+TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64]
+
+
+def passed_on(tensors: list[Tensor | None]) -> tuple[int, list[Tensor | None]]:
+    """How many are sent, and what is there then."""
+    header, held = described(tensors)
+    header = pickle.loads(pickle.dumps(header))
+    into = [torch.empty(shape, dtype=dtype) for shape, dtype in header.sent()]
+    assert len(into) == len(held)
+    for target, source in zip(into, held, strict=True):
+        assert target.shape == source.shape and target.dtype == source.dtype and source.is_contiguous()
+        target.copy_(source)
+    return len(held), header.tensors(into, torch.device("cpu"))
+
+
+def laid_out(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[Tensor]:
+    """Windows of one tensor, with gaps, in the shapes given."""
+    places, end = [], 0
+    for shape in shapes:
+        start = -(-end // 64) * 64
+        places.append((start, shape, torch.empty(shape).stride(), dtype))
+        end = start + torch.empty(shape).numel() * dtype.itemsize
+    flat = torch.randint(0, 100, (end,), dtype=torch.uint8)
+    return windows(flat, places)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=3).map(tuple), max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5), st.sampled_from(TYPES),
+)  # fmt: skip
+def test_what_comes_is_what_was_sent(shapes: list[tuple[int, ...]], there: list[bool], dtype: torch.dtype) -> None:
+    kept = zip(shapes, there, strict=False)
+    tensors = [torch.full(shape, i, dtype=dtype) if here else None for i, (shape, here) in enumerate(kept)]
+    sent, found = passed_on(tensors)
+    assert sent == sum(tensor is not None and tensor.numel() > 0 for tensor in tensors)
+    for a, b in zip(tensors, found, strict=True):
+        assert (a is None) == (b is None)
+        assert a is None or b is None or (a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("absent", [None, 0, 2])
+def test_windows_of_one_piece_are_sent_at_once_and_are_one_again(dtype: torch.dtype, absent: int | None) -> None:
+    """So that they can be folded, clipped and stepped as one."""
+    tensors: list[Tensor | None] = [*laid_out([(3, 5), (7,), (2, 2, 2)], dtype)]
+    if absent is not None:
+        tensors.insert(absent, None)
+    sent, found = passed_on(tensors)
+    assert sent == 1
+    held, came = [t for t in tensors if t is not None], [t for t in found if t is not None]
+    assert [t is None for t in tensors] == [t is None for t in found]
+    assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(held, came, strict=True))
+    one, other = bundle(held), bundle(came)
+    assert one is not None and other is not None and tuple(one[1]) == tuple(other[1])
+
+
+def test_some_windows_of_a_piece_go_by_themselves() -> None:
+    tensors: list[Tensor | None] = [*laid_out([(3,), (4,), (5,)], torch.float32)[:2]]
+    assert passed_on(tensors)[0] == 2
+
+
+def test_windows_in_another_order_than_they_lie_in_keep_their_names() -> None:
+    tensors: list[Tensor | None] = [*reversed(laid_out([(3,), (3,), (5,)], torch.float32))]
+    _, found = passed_on(tensors)
+    assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))
