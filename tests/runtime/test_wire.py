@@ -69,6 +69,19 @@ def test_windows_of_one_piece_are_sent_at_once_and_are_one_again(dtype: torch.dt
     assert one is not None and other is not None and tuple(one[1]) == tuple(other[1])
 
 
+def test_several_pieces_are_sent_as_so_many() -> None:
+    a, b = laid_out([(3,), (2, 2)], torch.float32), laid_out([(5,), (1,), (4,)], torch.float32)
+    alone = torch.arange(6.0)
+    tensors: list[Tensor | None] = [*a, None, alone, *b]
+    sent, found = passed_on(tensors)
+    assert sent == 3
+    for x, y in zip(tensors, found, strict=True):
+        assert (x is None and y is None) or (x is not None and y is not None and torch.equal(x, y))
+    for held, came in ((a, found[:2]), (b, found[4:])):
+        one, other = bundle(held), bundle([tensor for tensor in came if tensor is not None])
+        assert one is not None and other is not None and tuple(one[1]) == tuple(other[1])
+
+
 def test_some_windows_of_a_piece_go_by_themselves() -> None:
     tensors: list[Tensor | None] = [*laid_out([(3,), (4,), (5,)], torch.float32)[:2]]
     assert passed_on(tensors)[0] == 2

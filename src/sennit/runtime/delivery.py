@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from torch import Tensor
 
 from sennit.runtime.channel import Message
+from sennit.runtime.fold import Use
 from sennit.runtime.reasons import Reasons
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.subnet import Subnet
@@ -57,8 +58,11 @@ class Delivery:
             for value in {value for (value, _), _ in message.items}:
                 self.ready.happened(("grad", y, j, run, value, message.source), message)
         elif message.kind == "P":
-            part = {use: tensor for (use, _), tensor in zip(message.items, tensors, strict=True)}
-            self.stepping.part(self.subnets[y], message.facts["group"], j, part)
+            parts: dict[str, dict[Use, Tensor | None]] = {group: {} for group in message.facts["groups"]}
+            for (use, _), tensor in zip(message.items, tensors, strict=True):
+                parts[self.stepping.groups.of_name[use[0]].name][use] = tensor
+            for group, part in parts.items():
+                self.stepping.part(self.subnets[y], group, j, part)
         elif message.kind == "N":
             self.stepping.add_norms(self.subnets[y], message.facts)
 

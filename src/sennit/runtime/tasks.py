@@ -9,7 +9,7 @@ I and W: the two ends of B, as tasks of their own
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -38,6 +38,9 @@ from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names
 from sennit.supernet.context import StepContext, step_context
 from sennit.trace.access import AccessLog, Phase
+
+TOGETHER = 1 << 26
+"""Bytes from which on no further group's gradients go into a message: those behind need not wait for it."""
 
 Send = Callable[[int, Message, list[Tensor | None]], None]
 
@@ -263,10 +266,11 @@ class Tasks:
         }
         for use, grad in grads.items():
             parts[self.built.groups.of_name[use[0]].name][use] = grad
-        for group, part in parts.items():
-            uses = [(use, False) for use in part]
-            message = Message("P", subnet.seq_id, j, -1, run.index, uses, {"group": group})
-            self.send(subnet.owner[group], message, list(part.values()))
+        for groups in together(parts, subnet.owner):
+            held = {use: grad for group in groups for use, grad in parts[group].items()}
+            uses = [(use, False) for use in held]
+            message = Message("P", subnet.seq_id, j, -1, run.index, uses, {"groups": groups})
+            self.send(subnet.owner[groups[0]], message, list(held.values()))
 
     # -- the access log
 
@@ -283,3 +287,17 @@ class Tasks:
                         found = before.pop(group, (y, j, 0))  # the second use in a run finds what the first wrote
                         self.log.buffers(step.name, group, y, j, "F", "R", found[:2])
                         self.log.buffers(step.name, group, y, j, "F", "W", (y, j))
+
+
+def together(parts: Mapping[str, Mapping[Use, Tensor | None]], owner: Mapping[str, int]) -> list[list[str]]:
+    """Groups whose gradients go in one message: of one owner, in their order, and not too many bytes."""
+    messages: list[list[str]] = []
+    filling: dict[int, tuple[list[str], int]] = {}
+    for group, part in parts.items():
+        held, size = filling.get(owner[group], ([], TOGETHER))
+        if size >= TOGETHER:
+            held, size = [], 0
+            messages.append(held)
+        held.append(group)
+        filling[owner[group]] = held, size + sum(grad.nbytes for grad in part.values() if grad is not None)
+    return messages

@@ -1,15 +1,16 @@
 """What the tensors of a message are on their way: one piece, where they lie in one.
 
     weight.grad │ bias.grad │ scale.grad        windows of one tensor, as a captured backward leaves them
-    └──────────── one message ─────────┘        the receiver makes the same windows of what has come
+    └────────── sent as one ───────────┘        the receiver makes the same windows of what has come
 
-A message of NCCL takes each host about as long as five launches, whatever its size.
+To send a tensor, and to receive it, takes the hosts of two GPUs about as long as five launches, whatever its size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -26,26 +27,23 @@ class Described:
 
     Attributes:
         specs: of each tensor; None where there is none.
-        piece: of what they are windows of, if they are sent as one.
-        places: of those that there are, in it.
+        pieces: what some are sent as: how many windows in a row, the shape and type of what they are windows of, and
+            their places in it. For one that is sent by itself, itself.
     """
 
     specs: tuple[Spec | None, ...]
-    piece: Spec | None = None
-    places: tuple[Place, ...] = ()
+    pieces: tuple[tuple[int, Spec, tuple[Place, ...]], ...]
 
     def sent(self) -> list[Spec]:
         """Of what is sent, in order: tensors without numbers are not."""
-        if self.piece is not None:
-            return [self.piece]
-        return [spec for spec in self.specs if spec is not None and 0 not in spec[0]]
+        return [spec for _, spec, _ in self.pieces]
 
     def tensors(self, received: Sequence[Tensor], device: torch.device) -> list[Tensor | None]:
         """The message's tensors, from what `sent` says."""
-        if self.piece is not None:
-            given = iter(windows(received[0], self.places))
-            return [None if spec is None else next(given) for spec in self.specs]
-        given, found = iter(received), list[Tensor | None]()
+        there: list[Tensor] = []
+        for tensor, (_, _, places) in zip(received, self.pieces, strict=True):
+            there += windows(tensor, places) if places else [tensor]
+        given, found = iter(there), list[Tensor | None]()
         for spec in self.specs:
             if spec is not None and 0 in spec[0]:
                 found.append(torch.empty(spec[0], dtype=spec[1], device=device))
@@ -56,13 +54,24 @@ class Described:
 
 def described(tensors: Sequence[Tensor | None]) -> tuple[Described, list[Tensor]]:
     """What to say of tensors, and what to send."""
-    specs = tuple(None if tensor is None else (tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-    held = [tensor for tensor in tensors if tensor is not None]
-    found = bundle(held) if len(held) > 1 else None
-    if found is not None and all(map(_lies, held, found[1])):
-        piece, places = found
-        return Described(specs, (tuple(piece.shape), piece.dtype), tuple(places)), [piece]
-    return Described(specs), [tensor.contiguous() for tensor in held if tensor.numel()]
+    specs = tuple(None if tensor is None else _spec(tensor) for tensor in tensors)
+    pieces: list[tuple[int, Spec, tuple[Place, ...]]] = []
+    held: list[Tensor] = []
+    numbers = [tensor for tensor in tensors if tensor is not None and tensor.numel()]
+    for _, row in groupby(numbers, key=lambda tensor: id(tensor if tensor._base is None else tensor._base)):
+        beside = list(row)
+        found = bundle(beside) if len(beside) > 1 else None
+        if found is not None and all(map(_lies, beside, found[1])):
+            pieces.append((len(beside), _spec(found[0]), tuple(found[1])))
+            held.append(found[0])
+        else:
+            pieces += [(1, _spec(tensor), ()) for tensor in beside]
+            held += [tensor.contiguous() for tensor in beside]
+    return Described(specs, tuple(pieces)), held
+
+
+def _spec(tensor: Tensor) -> Spec:
+    return tuple(tensor.shape), tensor.dtype
 
 
 def _lies(tensor: Tensor, place: Place) -> bool:
