@@ -16,6 +16,7 @@ import pytest
 from sennit.data.loader import BatchSource
 from sennit.errors import RunError
 from sennit.recipe import Placement
+from sennit.runtime import stepping as stepping_of
 from sennit.runtime import worker
 from sennit.runtime.batches import Batches
 from sennit.runtime.stepping import Stepping
@@ -122,16 +123,22 @@ def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, mon
     assert hashes(result) == plain and not violations(tmp_path / "run")
 
 
-def test_no_step_goes_before_a_backward_that_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["on the device", "by the host"])
+def test_no_step_goes_before_a_backward_that_is_awaited(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gradients of a run may be complete while a backward of the same subnet is ready: it goes first."""
     made = recipe(steps=12, clip="layer:1.0", micro_batches=3)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     through_gloo(monkeypatch, 2)
-    step, by_layer, waited = Worker.step, Stepping.by_layer, mmap.mmap(-1, mmap.PAGESIZE)
+    step, told, waited = Worker.step, Stepping.step, mmap.mmap(-1, mmap.PAGESIZE)
+    if where == "by the host":
+        monkeypatch.setattr(stepping_of, "computable", lambda grads: False)
 
-    def by_itself(self: Stepping, arrived: Any) -> None:
-        assert not any(task.kind in "BI" and task.seq_id <= min(s.seq_id for s, *_ in arrived) for task in ready[-1])
-        by_layer(self, arrived)
+    def by_itself(self: Stepping, subnet: Any, group: str, grads: Any) -> None:
+        assert not any(task.kind in "BI" and task.seq_id <= subnet.seq_id for task in ready[-1])
+        waited[1] = 1
+        told(self, subnet, group, grads)
 
     ready: list[set[Any]] = [set()]
 
@@ -145,11 +152,11 @@ def test_no_step_goes_before_a_backward_that_is_awaited(tmp_path: Path, monkeypa
         return found
 
     monkeypatch.setattr(Worker, "step", stepping)
-    monkeypatch.setattr(Stepping, "by_layer", by_itself)
+    monkeypatch.setattr(Stepping, "step", by_itself)
     monkeypatch.setattr(worker, "before_step", first)
     result = run(made, tmp_path / "run", device="cuda", workers=1, release="layer")
     assert hashes(result) == plain and not violations(tmp_path / "run")
-    assert waited[0], "no backward was ready when a step was due"
+    assert waited[0] and waited[1], "no backward was ready when a step was due"
 
 
 @pytest.mark.parametrize("sync", ["asp:none", "asp:stash"])

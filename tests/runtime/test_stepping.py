@@ -3,6 +3,7 @@ clipping and steps written down one after the other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,24 +60,27 @@ def laid_out(host: HostStore, group: str, grads: dict[str, Tensor | None], toget
     return {(name, -1): there.get(name) for name in grads}
 
 
-def parts(kind: str, clip: str, optimizer: str = "adam") -> tuple[HostStore, CudaStore | CpuStore, Stepping]:
+def parts(
+    kind: str, clip: str, optimizer: str = "adam", host: HostStore | None = None, wandering: Iterable[str] = ()
+) -> tuple[HostStore, CudaStore | CpuStore, Stepping]:
     """What one worker steps with."""
-    host = filled(store(optimizer=optimizer))
+    host = filled(store(optimizer=optimizer)) if host is None else host
     made = CudaStore(host, torch.device("cpu"), frozenset()) if kind == "cuda" else CpuStore(host)
     recipe = SimpleNamespace(clipping=Clip.parse(clip), micro_batches=2, lr_of=lambda y: LR, sync_rule=SyncRule("csp"))
     share = SimpleNamespace(
         recipe=recipe, host=host, built=SimpleNamespace(groups=host.groups), plans=None, bulk=1, start=0, probing=False,
         publishing=lambda group, version: nullcontext(), placement=SimpleNamespace(device=kind),
+        wandering=frozenset(wandering),
     )  # fmt: skip
     log = cast("AccessLog", SimpleNamespace(parameters=lambda *access: None))
     stepping = Stepping(0, cast("Any", share), made, log, lambda *told: None, lambda said: None, lambda subnet: None)
     return host, made, stepping
 
 
-def subnet_of(y: int) -> Any:
+def subnet_of(y: int, groups: Iterable[str] = GROUPS) -> Any:
     return SimpleNamespace(
-        seq_id=y, users=dict.fromkeys(GROUPS, 1), first_step={group: group for group in GROUPS},
-        unfinished=set(GROUPS), trained_by=dict.fromkeys(GROUPS, 0), norms=None,
+        seq_id=y, users=dict.fromkeys(groups, 1), first_step={group: group for group in groups},
+        unfinished=set(groups), trained_by=dict.fromkeys(groups, 0), norms=None,
     )  # fmt: skip
 
 

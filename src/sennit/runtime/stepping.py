@@ -5,6 +5,10 @@
               global: wait for the norms of all groups of the subnet, which their owners tell each other
               delayed:K: the clipped gradient waits in shared memory for its turn
 
+    on a GPU
+      layer   norms ─▶ factors ─▶ scale ─▶ step     launched one behind the other, behind the backward; no host waits
+      global  norms ─▶ host ─▶ other owners ─▶ factor ─▶ launched: scale ─▶ step
+
     bulk:K   folds of K subnets are added up before all this; the bulk's last subnet stands for it
 
 The worker that runs a group's first step owns the group for that subnet (under `bulk:K` for that bulk): it folds,
@@ -28,6 +32,7 @@ from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.subnet import Subnet
 from sennit.runtime.told import Told
 from sennit.supernet.clip import Row, factor, fold_norms, grad_norms, scale_, stacked_norms
+from sennit.supernet.factors import Factors, computable, scale_there_
 from sennit.trace.access import AccessLog
 
 
@@ -53,6 +58,11 @@ class Stepping:
         """Whether norms are on their way for a while: the worker looks at them between tasks."""
         self.at_once = share.recipe.sync_rule.kind == "asp"
         """Whether it waits for them before the next task, which reads what is there: no matter of time, then."""
+        self.factors = Factors(self.clip.limit) if self.later and self.clip.kind == "layer" else None
+        self.told_first = self.host.delayed | (set() if store.limited else share.wandering)
+        """Groups whose steps end with a host that waits for the device: it does other things until norms are there."""
+        self.there: list[tuple[Subnet, str, Gradients]] = []
+        """Groups that can be clipped on the device, and stepped, without anything having been told."""
         self.m = share.recipe.micro_batches
         self.folds: dict[tuple[int, str], GroupFold] = {}
         self.bulks = Bulks(share.bulk) if share.bulk > 1 else None
@@ -136,6 +146,9 @@ class Stepping:
         if self.clip.kind == "none":
             self.step(subnet, group, grads)
             return
+        if self.factors is not None and group not in self.told_first and computable(grads):
+            self.there.append((subnet, group, grads))
+            return
         self.complete.setdefault(subnet.seq_id, {})[group] = grads
         self.asked.append((subnet, group))
         if not self.later:
@@ -150,9 +163,11 @@ class Stepping:
             self.asked = []
 
     def look(self) -> None:
-        """Take the norms that have come from the device, and go on with their groups."""
+        """Go on with groups that are clipped on the device, and with those whose norms have come from there."""
         self.ask()
-        while self.told():
+        if self.there:
+            self.by_layer_there()
+        while self.told_norms():
             assert self.arriving is not None
             (groups, told), self.arriving = self.arriving, None
             numbers = iter(told.numbers())
@@ -173,17 +188,35 @@ class Stepping:
             self.add_norms(subnet, norms)
 
     def waits(self) -> bool:
-        """Whether norms are on their way."""
-        return self.arriving is not None
+        """Whether there are groups to step: now, or when norms have come that are on their way."""
+        return bool(self.there) or self.arriving is not None
 
     def told(self) -> bool:
         """Whether there is something to `look` at."""
+        return bool(self.there) or self.told_norms()
+
+    def told_norms(self) -> bool:
+        """Whether norms have come."""
         return self.arriving is not None and (self.at_once or self.arriving[1].there())
 
     def next_step(self) -> int:
-        """The earliest subnet with groups whose norms are on their way."""
-        assert self.arriving is not None
-        return min(subnet.seq_id for subnet, _ in self.arriving[0])
+        """The earliest subnet with groups that can be stepped now. There is one."""
+        now = [subnet.seq_id for subnet, *_ in self.there]
+        if self.arriving is not None and (not now or self.told_norms()):
+            now += [subnet.seq_id for subnet, _ in self.arriving[0]]
+        return min(now)
+
+    def by_layer_there(self) -> None:
+        """Launch clipping and step of groups, each by its own norm, which the host does not learn."""
+        assert self.factors is not None
+        ready, self.there = self.there, []
+        clipped = [grads for _, _, grads in ready if grads]
+        if clipped:
+            factors = self.factors.of(clipped)
+            scale_there_((grads.together, by) for grads, by in zip(clipped, factors, strict=True))
+        with self.store.together():
+            for subnet, group, grads in ready:
+                self.step(subnet, group, grads)
 
     def by_layer(self, arrived: list[tuple[Subnet, str, dict[str, float]]]) -> None:
         """Clip each group by its own norm, and step it."""

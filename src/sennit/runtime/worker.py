@@ -146,10 +146,10 @@ class Worker:
             self.hear()
             if not self.launches:
                 self.admit()
-            self.waiting.look()
             self.store.poll()
             self.stepping.ask()
             self.step()
+            self.waiting.look()  # last: a forward that reads what has just been stepped is next
             task = self.next_task()
             if task is None:
                 if self.offered:  # the order gives none of these yet, so steps give way for nothing

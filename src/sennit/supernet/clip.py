@@ -68,7 +68,13 @@ class Row:
 
 
 def stacked_norms(grads: Sequence[Tensor], row: Row | None = None) -> Tensor:
-    """Float32 norm of each gradient, in one tensor on their device: in `row`, or in memory of its own. At least one.
+    """Float32 norm of each gradient, in one tensor on their device: in `row`, or in memory of its own. At least one."""
+    found = norms_of(grads)
+    return torch.stack(found) if row is None else row.of(found)
+
+
+def norms_of(grads: Sequence[Tensor]) -> list[Tensor]:
+    """Float32 norm of each gradient, where it is.
 
     Those that are float32 and contiguous go together: on a GPU torch then takes two launches for all of them, with
     kernels whose sums for one tensor do not depend on what is beside it. Which those are depends on each gradient
@@ -80,7 +86,7 @@ def stacked_norms(grads: Sequence[Tensor], row: Row | None = None) -> Tensor:
     if len(found) < len(grads):
         given = iter(found)
         found = [next(given) if is_alike else _norm(grad) for grad, is_alike in zip(grads, alike, strict=True)]
-    return torch.stack(found) if row is None else row.of(found)
+    return found
 
 
 def _norm(grad: Tensor) -> Tensor:
