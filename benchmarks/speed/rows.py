@@ -103,6 +103,13 @@ class Ways:
                         }  # fmt: skip
                         name = f"CSP {asked}" if release == "stage" else f"CSP {asked} by {release}"
                         yield Row(name, m, workers, executor, recipe={"shared": shared}, placed=placed)
+                        if m > 1 and not workers % m and release == "stage":
+                            several = {
+                                **placed,
+                                "replicas": m,
+                                "chunks": max(1, min(asked, self.blocks * m // workers)),
+                            }
+                            yield Row(f"{name} x {m}", m, workers, executor, recipe={"shared": shared}, placed=several)
 
     def others(self, workers: int) -> Iterator[Row]:
         """What causal order is compared with. The last is the one that GPUs have not run yet."""

@@ -11,7 +11,7 @@ from tests.memory.test_store import filled, store
 
 from sennit.memory.cpu import CpuStore
 from sennit.memory.eviction import LeastRecent
-from sennit.memory.slots import SlotStore
+from sennit.memory.slots import SlotStore, Stepped
 from sennit.memory.store import HostStore
 
 GROUPS = ("a", "empty", "norm")
@@ -70,6 +70,62 @@ def test_whatever_is_done_the_bits_are_the_same(
         assert few.cache.used <= few.cache.budget
     few.flush()
     assert mine.versions() == plain.versions()
+    for left, right in ((mine.weights(), plain.weights()), (mine.optimizer_state(), plain.optimizer_state())):
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("step", "read", "ahead", "flush")), st.sampled_from(GROUPS), st.booleans()),
+        max_size=24,
+    ),
+    st.sampled_from((0, 1024, 1 << 20)),
+)  # fmt: skip
+def test_optimizer_state_stays_with_the_worker_that_alone_steps(done: list[tuple[str, str, bool]], room: int) -> None:
+    """Two workers read all groups, and each steps its own: who leaves, or a cut, brings the state to the host."""
+    mine, plain = filled(store()), filled(store())
+    own, all_stay = (frozenset(GROUPS[:1]), frozenset(GROUPS[1:])), CpuStore(plain)
+    both = [
+        SlotStore(
+            CpuStore(mine), NeverDevice(), frozenset(GROUPS), mine.spare() + room, LeastRecent(),
+            Stepped(own[rank], own[1 - rank]),
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    versions = dict.fromkeys(GROUPS, -1)
+    for number, (what, group, second) in enumerate(done):
+        now, worker = versions[group], both[second]
+        match what:
+            case "step":
+                versions[group] += 1
+                stepper = both[group in own[1]]
+                stepper.step(group, grads(mine, group, number), 0.1, now + 1)
+                all_stay.step(group, grads(plain, group, number), 0.1, now + 1)
+                stepper.settle(group)
+                assert all(
+                    (slot.state is None) == (g in own[1 - i])
+                    for i in range(2)
+                    for (g, _), slot in both[i].slots.items()
+                    if mine.state.get(g)
+                )
+            case "flush":
+                for one in both:
+                    one.flush()
+                assert mine.versions() == plain.versions()
+                left, right = mine.optimizer_state(), plain.optimizer_state()
+                assert all(torch.equal(left[name], right[name]) for name in right)
+            case "ahead":
+                worker.ahead(group, now)
+            case _:
+                worker.bring(group, now)
+                found = worker.acquire(group, now)
+                for name, tensor in all_stay.acquire(group, now).items():
+                    assert torch.equal(found[name], tensor) and found[name].requires_grad == tensor.requires_grad
+                assert worker.seen(group, now) == now
+    for one in both:
+        one.flush()
     for left, right in ((mine.weights(), plain.weights()), (mine.optimizer_state(), plain.optimizer_state())):
         assert left.keys() == right.keys()
         assert all(torch.equal(left[name], right[name]) for name in left)

@@ -79,7 +79,7 @@ def parts(
 
 def subnet_of(y: int, groups: Iterable[str] = GROUPS) -> Any:
     return SimpleNamespace(
-        seq_id=y, users=dict.fromkeys(groups, 1), first_step={group: group for group in groups},
+        seq_id=y, users=dict.fromkeys(groups, 1), first_read={}, first_step={group: group for group in groups},
         unfinished=set(groups), trained_by=dict.fromkeys(groups, 0), norms=None,
     )  # fmt: skip
 

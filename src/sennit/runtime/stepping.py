@@ -209,7 +209,7 @@ class Stepping:
     def by_layer_there(self) -> None:
         """Launch clipping and step of groups, each by its own norm, which the host does not learn."""
         assert self.factors is not None
-        ready, self.there = self.there, []
+        ready, self.there = sorted(self.there, key=_turn), []
         clipped = [grads for _, _, grads in ready if grads]
         if clipped:
             factors = self.factors.of(clipped)
@@ -226,6 +226,7 @@ class Stepping:
             if not self.complete[subnet.seq_id]:
                 del self.complete[subnet.seq_id]
             ready.append((subnet, group, grads, factor(self.clip.limit, fold_norms(norms))))
+        ready.sort(key=_turn)
         scale_((tensor, by) for _, _, grads, by in ready for tensor in grads.together)
         with self.store.together():
             for subnet, group, grads, _ in ready:
@@ -247,8 +248,8 @@ class Stepping:
         complete = self.complete.pop(y, {})
         scale_((tensor, by) for grads in complete.values() for tensor in grads.together)
         with self.store.together():
-            for group, grads in complete.items():
-                self.step(subnet, group, grads)
+            for group in sorted(complete, key=lambda group: _turn((subnet, group))):
+                self.step(subnet, group, complete[group])
 
     def completes(self, subnet: Subnet, norms: dict[str, float | None]) -> bool:
         """Whether these are the last norms of a subnet that are missing, so that its groups step."""
@@ -310,3 +311,10 @@ class Stepping:
     def due_before(self, limit: float) -> bool:
         """Whether a waiting gradient must still be applied before `limit` is reached."""
         return any(x + self.recipe.sharing.lag - 1 < limit for _, x in self.due)
+
+
+def _turn(due: tuple[Any, ...]) -> tuple[int, int]:
+    """In which order a subnet and a group are stepped, of those that can be: what the next subnet reads first comes
+    first. Where another device reads it, its bytes have a way to go."""
+    subnet, group = due[:2]
+    return subnet.seq_id, subnet.first_read.get(group, -1)

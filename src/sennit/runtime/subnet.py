@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sennit.plan.stepper import stepper
@@ -86,6 +87,11 @@ class Subnet:
     def worker(self, run: int, micro_batch: int) -> int:
         """Who executes a micro-batch on a run."""
         return self.spread[run][micro_batch]
+
+    @cached_property
+    def first_read(self) -> dict[str, int]:
+        """How early in the program each parameter group is read first, as numbers to compare."""
+        return {group: i for i, group in enumerate(self.owner)}
 
     @property
     def workers(self) -> frozenset[int]:

@@ -49,7 +49,7 @@ from sennit.simulate.chain_links import chain_links
 from sennit.trace.access import AccessLog
 from sennit.trace.events import trace_beside
 
-IDLE_S = 0.0005
+IDLE_S = 0.0002
 """Longest nap while payloads are on their way, whose end nobody tells, seconds."""
 
 BACKLOG = 2
