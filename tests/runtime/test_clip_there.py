@@ -22,7 +22,9 @@ from sennit.memory.store import HostStore
 from sennit.program.groups import Groups
 from sennit.runtime import stepping as stepping_of
 from sennit.runtime.stepping import Stepping
+from sennit.runtime.tasks import Tasks
 from sennit.runtime.told import Told
+from sennit.runtime.worker import Worker
 from sennit.supernet.bits import same_bits
 from sennit.supernet.sync import Shared
 from tests.runtime.gloo import through_gloo
@@ -64,8 +66,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> mmap.mmap:
         seen[1] = 1
         told(self, arrived)
 
+    nap = Worker.nap
+
+    def idle(self: Worker) -> None:
+        assert not self.stepping.there, "steps that could be launched"
+        nap(self)
+
     monkeypatch.setattr(Stepping, "by_layer_there", on_device)
     monkeypatch.setattr(Stepping, "by_layer", by_host)
+    monkeypatch.setattr(Worker, "nap", idle)
     return seen
 
 
@@ -81,6 +90,33 @@ def test_clipping_on_a_device_gives_the_bits_of_the_plain_loop(
     result = run(made, tmp_path / "run", device="cuda", **placed)
     assert hashes(result) == plain and not violations(tmp_path / "run")
     assert (seen[0], seen[1]) == {ALL: (1, 0), SOME: (1, 1), NONE: (0, 1)}[there]
+
+
+def test_what_has_been_stepped_is_read_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subnets that follow one another: behind the steps of one, the first thing to do is the next one's forward."""
+    made = recipe(**{**CHAIN, "steps": 8})
+    through_gloo(monkeypatch, 1)
+    stepped, seen = [False], mmap.mmap(-1, mmap.PAGESIZE)
+    there, execute, idle = Stepping.by_layer_there, Tasks.execute, Worker.hear_awaited
+
+    def on_device(self: Stepping) -> None:
+        there(self)
+        stepped[0] = True
+
+    def launched(self: Tasks, task: Any, subnet: Any) -> None:
+        seen[0] |= stepped[0]
+        stepped[0] = False
+        execute(self, task, subnet)
+
+    def nothing(self: Worker) -> bool:
+        assert not stepped[0] or not self.subnets, "idle behind a step"
+        return idle(self)
+
+    monkeypatch.setattr(Stepping, "by_layer_there", on_device)
+    monkeypatch.setattr(Tasks, "execute", launched)
+    monkeypatch.setattr(Worker, "hear_awaited", nothing)
+    run(made, tmp_path / "run", device="cuda", workers=1)
+    assert seen[0]
 
 
 def test_asynchronous_workers_wait_for_no_norm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

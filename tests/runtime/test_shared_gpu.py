@@ -43,6 +43,8 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {**TIED, "sync": "bulk:4", "micro_batches": 2},
         [{"workers": 2, "schedule": "gpipe"}, {"workers": 4, "schedule": "chimera"}],
     ),
+    "clip by layer, chain": ({**CHAIN, "steps": 12}, [{"workers": 1}, {"workers": 2}, GRAPHS]),
+    "clip by layer": ({"steps": 8, "clip": "layer:0.5"}, [{"workers": 1}, {"workers": 2}, GRAPHS]),
     "budget": (
         {**CHAIN, "steps": 12, "shared": "delayed:3"},
         [{"workers": 2, "budget": HALF_MORE, "ahead": 2}, {**GRAPHS, "budget": HALF_MORE, **IN_PIECES, "chunks": 1}],
