@@ -61,7 +61,7 @@ def laid_out(host: HostStore, group: str, grads: dict[str, Tensor | None], toget
 
 
 def parts(
-    kind: str, clip: str, optimizer: str = "adam", host: HostStore | None = None, wandering: Iterable[str] = ()
+    kind: str, clip: str, optimizer: str = "adam", host: HostStore | None = None
 ) -> tuple[HostStore, CudaStore | CpuStore, Stepping]:
     """What one worker steps with."""
     host = filled(store(optimizer=optimizer)) if host is None else host
@@ -70,7 +70,6 @@ def parts(
     share = SimpleNamespace(
         recipe=recipe, host=host, built=SimpleNamespace(groups=host.groups), plans=None, bulk=1, start=0, probing=False,
         publishing=lambda group, version: nullcontext(), placement=SimpleNamespace(device=kind),
-        wandering=frozenset(wandering),
     )  # fmt: skip
     log = cast("AccessLog", SimpleNamespace(parameters=lambda *access: None))
     stepping = Stepping(0, cast("Any", share), made, log, lambda *told: None, lambda said: None, lambda subnet: None)

@@ -59,8 +59,6 @@ class Stepping:
         self.at_once = share.recipe.sync_rule.kind == "asp"
         """Whether it waits for them before the next task, which reads what is there: no matter of time, then."""
         self.factors = Factors(self.clip.limit) if self.later and self.clip.kind == "layer" else None
-        self.told_first = self.host.delayed | (set() if store.limited else share.wandering)
-        """Groups whose steps end with a host that waits for the device: it does other things until norms are there."""
         self.there: list[tuple[Subnet, str, Gradients]] = []
         """Groups that can be clipped on the device, and stepped, without anything having been told."""
         self.m = share.recipe.micro_batches
@@ -146,7 +144,7 @@ class Stepping:
         if self.clip.kind == "none":
             self.step(subnet, group, grads)
             return
-        if self.factors is not None and group not in self.told_first and computable(grads):
+        if self.factors is not None and group not in self.host.delayed and computable(grads):
             self.there.append((subnet, group, grads))
             return
         self.complete.setdefault(subnet.seq_id, {})[group] = grads
