@@ -11,7 +11,8 @@ from tests.memory.test_store import filled, store
 
 from sennit.memory.cpu import CpuStore
 from sennit.memory.eviction import LeastRecent
-from sennit.memory.slots import SlotStore, Stepped
+from sennit.memory.slots import SlotStore
+from sennit.memory.stepped import Stepped
 from sennit.memory.store import HostStore
 
 GROUPS = ("a", "empty", "norm")
@@ -75,6 +76,11 @@ def test_whatever_is_done_the_bits_are_the_same(
         assert all(torch.equal(left[name], right[name]) for name in left)
 
 
+def has_state(made: SlotStore) -> set[str]:
+    """Groups whose optimizer state has memory there."""
+    return {group for (group, _), slot in made.slots.items() if slot.state is not None}
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(
@@ -103,7 +109,7 @@ def test_optimizer_state_stays_with_the_worker_that_alone_steps(done: list[tuple
                 stepper = both[group in own[1]]
                 stepper.step(group, grads(mine, group, number), 0.1, now + 1)
                 all_stay.step(group, grads(plain, group, number), 0.1, now + 1)
-                stepper.settle(group)
+                stepper.leaving.settle(group)
                 assert all(
                     (slot.state is None) == (g in own[1 - i])
                     for i in range(2)
@@ -141,7 +147,7 @@ def test_a_version_is_published_when_its_bytes_are_there() -> None:
     mine.poll()
     assert mine.expecting() and host.version("a") == -1 and not rung
     assert torch.equal(host.home("a.weight"), before) and mine.holds("a", 0)
-    mine.settle("a")
+    mine.leaving.settle("a")
     assert host.version("a") == 0 and rung == ["a"] and not mine.expecting()
     assert not torch.equal(host.home("a.weight"), before)
     mine.step("a", grads(host, "a", 1.0), 0.1, 1)
@@ -167,7 +173,7 @@ def test_pinned_groups_stay() -> None:
     with pytest.raises(AssertionError, match=r"no room for norm: .* are pinned"):
         mine.acquire("norm", -1)
     assert not mine.ahead("norm", -1)
-    mine.unpin("a", 0)
+    mine.unpin(["a"], 0)
     assert mine.ahead("norm", -1) and not mine.here("a")
     assert (mine.tally.fetches, mine.tally.ahead, mine.tally.right) == (2, 1, 0)
     mine.bring("norm", -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -282,8 +282,7 @@ class PoisoningStore(SlotStore):
     def _evict(self, key: Key) -> None:
         slot = self.slots[key]
         super()._evict(key)
-        for group in list(self.leaving):
-            self.settle(group)
+        self.leaving.settle_all()
         slot.flat.fill_(0xFF)
 
 
@@ -293,7 +292,7 @@ class ForgetfulStore(PoisoningStore):
     def pin(self, group: str, seq_id: int) -> None:
         pass
 
-    def unpin(self, group: str, seq_id: int) -> None:
+    def unpin(self, groups: Iterable[str], seq_id: int) -> None:
         pass
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -31,24 +30,10 @@ from sennit.memory.eviction import Eviction, Key, LatestNextUse
 from sennit.memory.gradients import as_gradients
 from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY
+from sennit.memory.leaving import Leaving
 from sennit.memory.slot import SMALL, Pool, Slot
+from sennit.memory.stepped import ANYWHERE, Stepped
 from sennit.memory.tally import Tally
-
-
-@dataclass(frozen=True)
-class Stepped:
-    """Of groups that several workers use, those that one worker alone steps.
-
-    Attributes:
-        here: by this worker.
-        elsewhere: by another one.
-    """
-
-    here: frozenset[str] = frozenset()
-    elsewhere: frozenset[str] = frozenset()
-
-
-ANYWHERE = Stepped()
 
 
 class SlotStore:
@@ -77,9 +62,7 @@ class SlotStore:
         """Whether forwards come by a list."""
         self.slots: dict[Key, Slot] = {}
         self.newest: dict[str, int] = {}
-        self.leaving: dict[str, tuple[int, list[Copy]]] = {}
-        """Groups on their way back to the host: the version, and the copies under way."""
-        self.ring: Callable[[str], None] = lambda group: None
+        self.leaving = Leaving(self.host, device)
         self.pool = Pool(device, budget)
         self.due = Due(Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device))
         self.total, self.tally = Tally(), Tally()
@@ -90,7 +73,7 @@ class SlotStore:
     # -- what is known of tasks
 
     def announce(self, ring: Callable[[str], None]) -> None:
-        self.ring = ring
+        self.leaving.ring = ring
 
     def foresee(self, next_use: Callable[[Key], float]) -> None:
         if isinstance(self.cache.eviction, LatestNextUse):
@@ -129,19 +112,21 @@ class SlotStore:
         if self.comes_and_goes(group):
             self.cache.pin((group, 0), seq_id)
 
-    def unpin(self, group: str, seq_id: int) -> None:
-        if self.comes_and_goes(group):
+    def unpin(self, groups: Iterable[str], seq_id: int) -> None:
+        held = [group for group in groups if self.comes_and_goes(group)]
+        mark = [self.device.mark()] if held else []
+        for group in held:
             self.cache.unpin((group, 0), seq_id)
-            self.slots[group, 0].used = [self.device.mark()]
+            self.slots[group, 0].used = mark
 
     # -- parameters
 
     def holds(self, group: str, version: int) -> bool:
         if not self.comes_and_goes(group):
             return self.kept.holds(group, version)
-        slot, gone = self.slots.get((group, 0)), self.leaving.get(group)
+        slot = self.slots.get((group, 0))
         here = slot is not None and slot.version == version
-        return here or (gone is not None and gone[0] == version) or self.host.holds(group, version)
+        return here or self.leaving.version(group) == version or self.host.holds(group, version)
 
     def version(self, group: str) -> int:
         if not self.comes_and_goes(group):
@@ -239,7 +224,7 @@ class SlotStore:
         return slot
 
     def _fetch(self, slot: Slot, group: str) -> None:
-        self.settle(group)
+        self.leaving.settle(group)
         for copy in slot.coming:  # fetched ahead, and another worker has stepped since
             self.device.finish(copy)
         slot.version = self.host.version(group)
@@ -263,9 +248,8 @@ class SlotStore:
         self.cache.drop(key)
         for copy in slot.coming:  # fetched ahead and never used
             self.device.finish(copy)
-        under_way = self.leaving.get(key[0], (0, []))[1]
         owes = slot.dirty or slot.owes_state
-        after = [*slot.used, *(self._write_back(key[0], slot) if owes else under_way)]
+        after = [*slot.used, *(self._write_back(key[0], slot) if owes else self.leaving.copies(key[0]))]
         for flat in (slot.flat, slot.state):
             if flat is not None:
                 self.pool.give(flat, after)
@@ -296,7 +280,7 @@ class SlotStore:
         if not self.comes_and_goes(group):
             self.kept.step(group, grads, lr, version)
             return
-        self.settle(group)  # the slot may still be on its way to the host as it was before
+        self.leaving.settle(group)  # the slot may still be on its way to the host as it was before
         slot = self._resident(group, self.version(group))
         if slot.step is None:
             slot.step = GroupStep(
@@ -323,9 +307,8 @@ class SlotStore:
     # -- back to the host
 
     def _write_back(self, group: str, slot: Slot, *, with_state: bool = True) -> list[Copy]:
-        """Start bringing a slot's changes to the host; `settle` publishes them once they are there."""
-        memory, region, state = self.host.memory, slot.region, slot.state_region
-        copies = [*self.leaving.get(group, (0, ()))[1]]  # weights that are on their way are not there yet
+        """Start bringing a slot's changes to the host. Returns the copies that do."""
+        memory, region, state, copies = self.host.memory, slot.region, slot.state_region, list[Copy]()
         if slot.dirty:
             copies.append(self.device.write(region.bytes(memory)[BOUNDARY:], slot.flat[BOUNDARY:], slot.used))
             self.tally.written_bytes += region.nbytes
@@ -336,22 +319,10 @@ class SlotStore:
             self.tally.written_bytes += end
         slot.dirty = False
         assert slot.version is not None
-        self.leaving[group] = slot.version, copies
-        return copies
-
-    def settle(self, group: str) -> None:
-        """Wait until a group that is on its way back has arrived, and publish it."""
-        if (gone := self.leaving.pop(group, None)) is not None:
-            for copy in gone[1]:
-                self.device.finish(copy)
-            self.host.publish(group, gone[0])
-            self.ring(group)
+        return self.leaving.begin(group, slot.version, copies)
 
     def poll(self) -> None:
-        """Publish what has arrived."""
-        for group, (_, copies) in list(self.leaving.items()):
-            if all(self.device.done(copy) for copy in copies):
-                self.settle(group)
+        self.leaving.poll()
 
     def expecting(self) -> bool:
         return bool(self.leaving)
@@ -362,8 +333,7 @@ class SlotStore:
         for (group, _), slot in sorted(self.slots.items(), key=lambda item: item[1].version or 0):
             if slot.dirty or slot.owes_state:
                 self._write_back(group, slot)
-        for group in list(self.leaving):
-            self.settle(group)
+        self.leaving.settle_all()
 
     # -- for the trace
 

@@ -33,7 +33,7 @@ class Unlimited:
     def pin(self, group: str, seq_id: int) -> None:
         """It stays anyway."""
 
-    def unpin(self, group: str, seq_id: int) -> None:
+    def unpin(self, groups: Iterable[str], seq_id: int) -> None:
         """It stays anyway."""
 
     def here(self, group: str) -> bool:

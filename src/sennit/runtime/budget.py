@@ -9,7 +9,8 @@ from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
 from sennit.memory.device import Device
 from sennit.memory.eviction import LatestNextUse, LeastRecent, never
-from sennit.memory.slots import SlotStore, Stepped, too_little
+from sennit.memory.slots import SlotStore, too_little
+from sennit.memory.stepped import Stepped
 from sennit.memory.store import HostStore
 from sennit.plan.plan import Plans
 from sennit.runtime.share import DeviceStore, Share

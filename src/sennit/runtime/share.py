@@ -101,8 +101,8 @@ class DeviceStore(Protocol):
         """A live graph of a subnet uses a group that has been acquired."""
         ...
 
-    def unpin(self, group: str, seq_id: int) -> None:
-        """One that did is gone."""
+    def unpin(self, groups: Iterable[str], seq_id: int) -> None:
+        """One that used these is gone."""
         ...
 
     def ready(self, group: str, version: int) -> None:

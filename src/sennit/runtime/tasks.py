@@ -259,8 +259,7 @@ class Tasks:
 
     def hand_in(self, subnet: Subnet, run: Run, j: int, grads: dict[Use, Tensor | None]) -> None:
         """Give the parameters' gradients to the workers that own their groups; one part per group."""
-        for group in subnet.read_by_run[run.index]:
-            self.store.unpin(group, subnet.seq_id)
+        self.store.unpin(subnet.read_by_run[run.index], subnet.seq_id)
         parts: dict[str, dict[Use, Tensor | None]] = {
             group: {} for group in subnet.read_by_run[run.index] if group not in self.share.frozen
         }

@@ -1,0 +1,22 @@
+"""`Stepped`: whose optimizer state stays with one worker, though others read the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Of groups that several workers use, those that one worker alone steps.
+
+    Attributes:
+        here: by this worker.
+        elsewhere: by another one.
+    """
+
+    here: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
+
+
+ANYWHERE = Stepped()
+"""Nothing is known of any."""
