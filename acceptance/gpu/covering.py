@@ -37,7 +37,7 @@ from sennit.runtime.share import Parts
 
 FACTORS: dict[str, list[Any]] = {
     "workload": ["nlp.c3", "cv.c1", "digits"],
-    "executor": ["eager", "graphs"],
+    "executor": ["eager", "graphs", "kept"],
     "budget": ["none", "1.5", "3"],
     "plan": ["balanced", "cuts", "profile", "chunks"],
     "workers": [1, 2, 4],
@@ -242,6 +242,7 @@ def main() -> int:
     parser.add_argument("--only-figures", action="store_true")
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
     given.until = time.monotonic() + 60 * given.minutes
     pairwise = Pairwise({**FACTORS, "workers": given.workers, "executor": given.executors}, void)
     gpus = 0 if given.only_figures or given.device == "cpu" else in_child(torch.cuda.device_count)

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Equal bits on GPUs: executor x budget x partition x workers x precision x dropout x split backward x clipping x workload
 # as a pairwise covering set, 200 subnets each, against the plain loop on the same device. All kinds of candidates of
-# `nlp.c3`, `cv.c1` and `digits` are among them, under deterministic kernels; access logs are checked. On one NVIDIA GPU
-# and 16 cores, about 8 minutes; where workers cannot share a GPU, rows with more workers than GPUs are listed as not run.
+# `nlp.c3`, `cv.c1` and `digits` are among them, under deterministic kernels; access logs are checked. `kept` is graphs with
+# `--activations keep`. On two NVIDIA GPUs and 32 cores 3 minutes, on one and 16 cores about 8; where workers cannot share
+# a GPU, rows with more workers than GPUs are listed as not run.
 # On a machine without GPU it looks at the kept result of such a run.
 #
 #     covering.sh                       the set, with a log in a temporary folder
 #     covering.sh --log FILE            rows are added to FILE as they finish, and what stands there is not run again
 #     ... --rows A:B, --minutes N       only some rows; none begun later: go on with the same FILE
 #     ... --workers 1                   the covering set of one worker
-#     ... --executors eager,graphs,kept with graphs that keep activations (`--activations keep`)
 #     ... --device cpu --steps 20       a rehearsal, with a stand-in for graphs
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -19,7 +19,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 export OMP_NUM_THREADS=1
 
-kept=benchmarks/results/covering_H200.jsonl
+kept=benchmarks/results/covering_2xH200.jsonl
 if [[ " $* " == *" --device cpu "* ]] || on_gpus 1 "$kept"; then
     "$PY" acceptance/gpu/covering.py --out "$out" --log "$out/rows.jsonl" "$@" >&2 || true
 else
