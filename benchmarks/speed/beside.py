@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.speed.costs import ALIKE, HostCost, Prices, Shares, host_cost
+from benchmarks.speed.exchange import exchange_of
 from benchmarks.speed.limit import limit, through_stages
 from benchmarks.speed.once import made
 from benchmarks.speed.predict import PricedLoad, critical_path, load_of, predicted, work
@@ -96,7 +97,8 @@ def _one(row: Row) -> dict[str, Any]:
     path = stages = 0.0
     if row.name != BASE:
         try:
-            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, shares)
+            exchange = exchange_of(seen.device, seen.links, seen.message_s)
+            load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, shares, exchange)
         except UserError as error:
             return {"predicted_ms": str(error).splitlines()[0]}
         said = None if "budget" in row.placed else predicted(load, window, seen.host(row), seen.message_s)

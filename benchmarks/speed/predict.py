@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from benchmarks.speed.costs import ALIKE, HostCost, Prices, Shares
+from benchmarks.speed.exchange import Exchange, group_sizes
 from benchmarks.speed.window import Window
 
 from sennit.errors import UserError
@@ -28,11 +30,13 @@ class PricedLoad(RecipeLoad):
 
     Attributes:
         times: prices are multiplied by it.
+        exchange: what replicas send each other; None where that takes no time.
     """
 
     prices: Prices | None = None
     shapes: Mapping[int, str] | None = None
     times: Shares = ALIKE
+    exchange: Exchange | None = None
 
     def subnets(self) -> Iterator[Sequence[Piece]]:
         built, plans, prices, shapes = self.recipe.built, self.plans, self.prices, self.shapes
@@ -42,7 +46,21 @@ class PricedLoad(RecipeLoad):
             spread = [plans.spread(y, run.steps[0].block, self.micro_batches) for run in runs]
             pieces = pieces_of(runs, spread, built.groups, frozen, prices.at(shapes[y], self.times))
             steps = [self.times.step * prices.step(run.steps) for run in runs]
-            yield [replace(piece, step=step) for piece, step in zip(pieces, steps, strict=True)]
+            replicas = [len(set(workers)) for workers in spread]
+            yield [
+                replace(piece, step=step / n, reach=self.reach(piece.groups, n))  # groups are dealt out to replicas
+                for piece, step, n in zip(pieces, steps, replicas, strict=True)
+            ]
+
+    def reach(self, groups: Sequence[str], replicas: int) -> float:
+        """Seconds until all replicas of a run have what has been stepped."""
+        if self.exchange is None or replicas == 1:
+            return 0.0
+        return self.exchange.reach([self.sizes[group] for group in groups if group in self.sizes], replicas)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return group_sizes(self.recipe)
 
 
 def shapes_of(recipe: Recipe, steps: int) -> dict[int, str]:
@@ -56,12 +74,13 @@ def most_common(shapes: Mapping[int, str]) -> str:
 
 
 def load_of(
-    recipe: Recipe, placement: Placement, prices: Prices, shapes: Mapping[int, str], steps: int, times: Shares = ALIKE
-) -> PricedLoad:
+    recipe: Recipe, placement: Placement, prices: Prices, shapes: Mapping[int, str], steps: int, times: Shares = ALIKE,
+    exchange: Exchange | None = None,
+) -> PricedLoad:  # fmt: skip
     """A placement of a recipe, priced."""
     held, mean = settled(recipe, placement), prices.at(most_common(shapes))
     plans = plans_of(recipe.built, held, waits=mean)
-    return PricedLoad(recipe, held, plans, mean, steps, prices=prices, shapes=shapes, times=times)
+    return PricedLoad(recipe, held, plans, mean, steps, prices=prices, shapes=shapes, times=times, exchange=exchange)
 
 
 def work(load: PricedLoad, subnets: range) -> float:

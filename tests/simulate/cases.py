@@ -136,11 +136,12 @@ def streams(draw: st.DrawFn, held: Policy, setting: Setting, total: int, replica
     shared = ["#"] if "layer" in held.releases else []
     cost = st.floats(0.25, 4.0, width=16)
     size = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+    reach = draw(st.sampled_from([0.0, 0.75]))
     table = {
         (r, c): Piece(
             0, (*(f"{r}.{c}.{i}" for i in range(draw(st.integers(0, 2)))), *["t"][: draw(st.integers(0, 1))]),
             Cost(draw(cost), draw(cost), draw(cost), draw(cost)), draw(size), draw(size), draw(size),
-            step=draw(st.sampled_from([0.0, 0.5])),
+            step=draw(st.sampled_from([0.0, 0.5])), reach=reach,
             moves=tuple(name for name in (f"{r}#", *shared) if draw(st.integers(0, 3)) == 0),
         )
         for r in range(len(runs)) for c in range(candidates)

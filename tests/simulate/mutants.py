@@ -166,6 +166,11 @@ class StepsComeWithTheGradient(Simulation):
         super().complete(task, worker)
 
 
+class VersionsHaveNoWay(Simulation):
+    def stepped(self, task: Task) -> None:
+        self.release(self.flights[task.seq_id], task.seq_id, task.run)
+
+
 class StepsGoFirst(Simulation):
     def backward_first(self, worker: int) -> bool:
         return False
@@ -219,6 +224,7 @@ MUTANTS: dict[type[Simulation], str] = {
     StepsTakeNoTime: "duration",
     StepsApartTakeNoTime: "steps",
     StepsComeWithTheGradient: "version",
+    VersionsHaveNoWay: "version",
     StepsGoFirst: "steps",
     MessagesTakeNoTime: "value",
     ChannelsCarryAllAtOnce: "channel",

@@ -12,7 +12,7 @@ Each rule is a function from a `Case` and its spans to the violations it finds; 
     gradient    a backward follows the backwards of the runs that read its output, by the time on the way; their steps
                 may be still to come
     weight      a W follows its I
-    version     a forward follows all gradients that are in the versions it reads, and their steps
+    version     a forward follows all gradients that are in the versions it reads, their steps, and the way to it
     turn        a forward that writes buffers follows all that write them before, by subnet, micro-batch and run
     in flight   a subnet starts when those so far before it have ended
     channel     what a channel carries in a time fits into that time
@@ -129,6 +129,8 @@ class Shown:
         """When the groups of a run, by subnet, have their new versions."""
         if case.apart:
             self.done |= self.stepped()
+        for (y, r), end in self.done.items():
+            self.done[y, r] = end + case.load.stream[y][r].reach
         self.ends = [
             max(self.done[y, r] for r in range(len(pieces))) for y, pieces in enumerate(case.load.stream)
         ]  # fmt: skip

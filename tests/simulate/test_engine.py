@@ -99,12 +99,15 @@ def test_every_rule_is_kept_and_no_order_beats_the_bound(case: Drawn) -> None:
     assert outcome.tasks == len(tasks) and outcome.makespan == max(span.end for span in spans)
     ends = {f"{s.run}{s.kind}{s.seq_id}.{s.micro_batch}": s.end for s in tasks}
     stepped = {step.end for step in steps}
+    reaches = {0.0, *(piece.reach for pieces in case.load.stream for piece in pieces)}
     for span in spans:
         assert span.left <= span.ready <= span.start
         end = ends[span.by] if span.by else 0.0
         inside = {piece.step for piece in case.load.stream[span.seq_id]} if span.cause == "gradient" else set[float]()
         early = set[float]() if case.apart else {end - step for step in inside}
-        behind = stepped if span.cause in ("version", "admitted") else set[float]()
+        behind = set[float]()
+        if span.cause in ("version", "admitted"):
+            behind = {at + reach for at in (*stepped, end) for reach in reaches}
         assert span.left == end or span.left in early or (span.left > end and span.left in behind)
     setting = case.setting
     bound = bounds(case.load, case.sync(), setting.in_flight, split=setting.split, cluster=case.cluster)

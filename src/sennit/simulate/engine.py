@@ -25,7 +25,7 @@ from sennit.simulate.branches import Branches
 from sennit.simulate.chain_links import chain_links
 from sennit.simulate.channels import Channels
 from sennit.simulate.cluster import Cluster
-from sennit.simulate.flight import Arrival, Came, Flight, Left, Steps
+from sennit.simulate.flight import Arrival, Came, Flight, Left, Reached, Steps
 from sennit.simulate.load import Load, Piece
 from sennit.simulate.memory import Memory
 from sennit.simulate.outcome import Outcome, Watch
@@ -75,7 +75,8 @@ class Simulation:
         self.woken: set[int] = set()
         self.offered: set[Task] = set()
         """Ready tasks that no order has given back yet."""
-        self.now = 0.0
+        self.now = self.worked_to = 0.0
+        """Until when anything was computed: versions on their way end nothing."""
         self.left_early: set[Task] = set()
         """Tasks under way that have nothing more to give but a step."""
         self.due: list[list[tuple[float, Task]]] = [[] for _ in range(load.workers)]
@@ -124,6 +125,8 @@ class Simulation:
             if not events:
                 break
             self.now, _, worker, began, what = heapq.heappop(events)
+            if worker >= 0:
+                self.worked_to = self.now
             if isinstance(what, Task):
                 idle[worker] = True
                 self.woken.add(worker)
@@ -140,13 +143,13 @@ class Simulation:
                     told = (there, there, "gradient", "", str(last))
                     self.watch(Span(worker, "U", last.seq_id, -1, -1, began, self.now, *told))
                 for _, self.last in what.after:
-                    self.release(self.flights[self.last.seq_id], self.last.seq_id, self.last.run)
+                    self.stepped(self.last)
             elif what is not None:
                 self.arrived(what)
             else:
                 self.look(worker)
         self.check_finished()
-        return Outcome(self.now, busy, count, self.next_id, self.memory.peak if self.memory else [])
+        return Outcome(self.worked_to, busy, count, self.next_id, self.memory.peak if self.memory else [])
 
     def seconds(self, task: Task) -> float:
         """Device time of a task. What has been recorded of a real run can be played by overriding it."""
@@ -248,7 +251,7 @@ class Simulation:
         if not flight.left[r] and flight.pieces[r].step and self.apart:
             self.due[worker].append((self.now, task))
         elif not flight.left[r]:
-            self.release(flight, y, r)
+            self.stepped(task)
         if self.memory is not None:
             for forward in self.memory.freed(task, worker, flight.pieces[r].held_bytes):
                 self.enter(forward, Came(self.now, "admitted", "memory", task))
@@ -267,6 +270,9 @@ class Simulation:
         task, came = what
         if isinstance(what, Left):
             self.leave_early(task)
+        elif isinstance(what, Reached):
+            self.last = task
+            self.release(self.flights[task.seq_id], task.seq_id, task.run)
         elif task.micro_batch < 0:
             self.opened(task.seq_id, task.run, came)
         else:
@@ -302,8 +308,16 @@ class Simulation:
 
     # -- versions
 
+    def stepped(self, task: Task) -> None:
+        """All gradients of a task's run are there, and its groups have stepped."""
+        flight = self.flights[task.seq_id]
+        if reach := flight.pieces[task.run].reach:
+            self.later(self.now + reach, -1, Reached(task, Came(self.now, "version", "", task)))
+        else:
+            self.release(flight, task.seq_id, task.run)
+
     def release(self, flight: Flight, y: int, r: int) -> None:
-        """All gradients of a run are there: its groups step."""
+        """The new versions of a run are there."""
         piece = flight.pieces[r]
         for group in piece.groups:
             writers = self.writers[group]

@@ -54,6 +54,10 @@ class Left(Arrival):
     """What a task makes leaves before its end."""
 
 
+class Reached(Arrival):
+    """The new versions of a task's run are with all who read them."""
+
+
 class Steps(NamedTuple):
     """A worker steps the groups of some runs at once, each after the last of its gradients, which was there then."""
 

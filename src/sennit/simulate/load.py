@@ -45,6 +45,7 @@ class Piece:
         moves: buffer groups that its forward writes, in the order of subnets and micro-batches (`simulate/turns.py`).
         step: seconds that the step of its groups takes: its last gradient's task goes on for as long, once the gradient
             of its input has left, or it is work of its own (`sennit.schedule.before_step`).
+        reach: seconds from then until all who read the new versions have them; meanwhile workers do other things.
     """
 
     worker: int
@@ -56,6 +57,7 @@ class Piece:
     spread: tuple[int, ...] = ()
     sources: tuple[int, ...] | None = None
     step: float = 0.0
+    reach: float = 0.0
     moves: tuple[str, ...] = ()
 
     def where(self, micro_batch: int) -> int:

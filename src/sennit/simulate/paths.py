@@ -154,7 +154,7 @@ def _heads(
         way.steps[r] = max(last[r] + w, begin + way.most(r) * (b + w))
         done = way.steps[r] + way.step[r]
         for group in pieces[r].groups:
-            made[group] = max(made.get(group, 0.0), done)
+            made[group] = max(made.get(group, 0.0), done + pieces[r].reach)
         way.end = max(way.end, done)
     for group, done in made.items():
         versions.setdefault(group, {})[y] = done
@@ -200,7 +200,8 @@ def _tails(found: Sequence[Way], in_flight: float, cluster: Cluster) -> None:
 
 def _subnet_tails(way: Way, after_version: dict[str, float], after_end: float) -> None:
     for r, piece in enumerate(way.pieces):
-        way.after_step[r] = max([after_end, *(after_version.get(group, 0.0) for group in piece.groups)])
+        read = [piece.reach + after_version[group] for group in piece.groups if group in after_version]
+        way.after_step[r] = max([after_end, *read])
         way.after_weight[r] = way.step[r] + way.after_step[r]
         on = [way.travel[s, r] + way.backward[s] + way.after_backward[s] for s in way.sources[r]]
         way.after_backward[r] = max([way.weight[r] + way.after_weight[r], *on])
