@@ -19,6 +19,7 @@ from sennit.recipe import Placement
 from sennit.runtime import stepping as stepping_of
 from sennit.runtime import worker
 from sennit.runtime.batches import Batches
+from sennit.runtime.entry import Entry
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
 from sennit.runtime.tasks import Tasks
@@ -118,7 +119,7 @@ def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, mon
     noting(Worker, "hear", "heard")
     noting(Tasks, "execute", "launched")
     noting(Worker, "next_task", "nothing")
-    noting(Worker, "take_in", "let in")
+    noting(Entry, "take_in", "let in")
     result = run(made, tmp_path / "run", device="cuda", workers=2, chunks=2)
     assert hashes(result) == plain and not violations(tmp_path / "run")
 

@@ -49,8 +49,8 @@ def halt(worker: Worker, error: BudgetError | SubnetError) -> None:
     """A subnet is too large to be let in here, or its program is refused. Those before it are finished, as before one
     whose loss is not finite; under `bulk:K` those before its bulk."""
     y = error.seq_id // worker.share.bulk * worker.share.bulk
-    worker.halt = min(worker.halt, y)
-    worker.limit = min(worker.limit, y)
+    worker.entry.halt = min(worker.entry.halt, y)
+    worker.entry.limit = min(worker.entry.limit, y)
     worker.report(("short" if isinstance(error, BudgetError) else "unfit", y, str(error)))
 
 

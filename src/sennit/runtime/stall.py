@@ -53,7 +53,7 @@ class Quiet:
 def awaited(worker: Worker) -> str:
     """What a worker's lowest unfinished subnet waits for there, in words."""
     if not worker.subnets:
-        return f"subnet {worker.next_id} to be let in" if worker.next_id < worker.limit else "others"
+        return f"subnet {worker.entry.next_id} to be let in" if worker.entry.next_id < worker.entry.limit else "others"
     y = min(worker.subnets)
     subnet = worker.subnets[y]
     events = {e for e in worker.ready.awaited() if y in {task.seq_id for task in worker.ready.waiting[e]}}

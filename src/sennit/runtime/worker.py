@@ -10,7 +10,6 @@ backward waits for the gradients of what it sent on. Nothing waits for a stage o
 
 from __future__ import annotations
 
-import math
 import select
 import time
 from collections.abc import Iterable, Iterator
@@ -22,30 +21,26 @@ import torch
 from torch import Tensor
 
 from sennit.errors import UserError
-from sennit.program.step import Program
 from sennit.runtime.batches import Batches
 from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
-from sennit.runtime.coming import Coming
 from sennit.runtime.control import Line
 from sennit.runtime.delivery import Delivery
-from sennit.runtime.pieces import pieces_of
+from sennit.runtime.entry import Entry
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
-from sennit.runtime.recorder import LET_IN, Recorder
-from sennit.runtime.scheduling import fixed, policy_of, refuse_detours, setting_of
+from sennit.runtime.recorder import Recorder
+from sennit.runtime.scheduling import fixed, policy_of, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.slot_use import SlotUse
 from sennit.runtime.stall import Quiet, awaited
 from sennit.runtime.stepping import Stepping
 from sennit.runtime.stopwatch import Stopwatch
-from sennit.runtime.subnet import BufferOrder, Subnet, make_subnet, parts_of
 from sennit.runtime.tasks import Tasks
 from sennit.runtime.waiting import Waiting
 from sennit.schedule.before_step import before_step
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task, not_ready
-from sennit.simulate.chain_links import chain_links
 from sennit.trace.access import AccessLog
 from sennit.trace.events import trace_beside
 
@@ -76,44 +71,37 @@ class Worker:
         log: AccessLog, device: torch.device,
     ) -> None:  # fmt: skip
         self.rank, self.share, self.store, self.channel, self.launcher = rank, share, store, channel, launcher
-        self.log, self.built, self.m = log, share.built, share.recipe.micro_batches
+        self.log, self.bells = log, share.bells
         self.lines = [*peers, launcher]
-        self.bells = share.bells
-        self.sync = self.built.sync(share.placement.workers)
-        self.sync.start(share.versions)
-        self.order = BufferOrder()
-        self.order.start(share.words)
+        sync = share.built.sync(share.placement.workers)
+        sync.start(share.versions)
         rule = share.recipe.sync_rule
         policy = policy_of(share.recipe, share.placement)
-        self.fixed = fixed(policy)
-        self.chains = Chains(self.m, share.placement.workers) if policy.chained else None
-        self.ready, self.policy = Reasons(share.board, share.in_flight), self.make_order()
+        chains = Chains(share.recipe.micro_batches, share.placement.workers) if policy.chained else None
+        self.ready, self.policy = Reasons(share.board, share.in_flight), self.make_order(chains)
         self.offered: set[Task] = set()
         """Ready tasks that the order has not given back yet."""
         self.recorder = Recorder(trace_beside(log.path), rank, share.board, self.ready)
         gate = share.parts.gate or (NoGate if rule.kind == "asp" else VersionGate)
-        self.waiting = Waiting(share.host, self.sync, gate(self), self.ready)
-        self.batches = Batches(self.built, share.placement, device)
-        self.stepping = Stepping(
-            rank, share, store, log, lambda worker, message: self.send(worker, message, []), self.report, self.settle,
+        self.waiting = Waiting(share.host, sync, gate(self), self.ready)
+        self.batches = Batches(share.built, share.placement, device)
+        self.entry = Entry(
+            rank, share, sync, chains, fixed(policy), self.ready, self.waiting, self.batches, self.lines
         )  # fmt: skip
-        reading = Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, self.sync)
+        self.subnets, self.coming = self.entry.subnets, self.entry.coming
+        self.stepping = Stepping(
+            rank, share, store, log, lambda worker, message: self.send(worker, message, []), self.report,
+            self.entry.settle,
+        )  # fmt: skip
+        reading = Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, sync)
         store.announce(share.bells.ring)
         self.slots = SlotUse(store, reading, self.policy, lambda: int(share.low.min()), share.placement.ahead)
         self.tasks = Tasks(
             share, store, reading, self.ready, self.waiting, self.batches, self.stepping, log, self.send, self.report,
             device,
         )  # fmt: skip
-        self.subnets: dict[int, Subnet] = {}
-        self.scarce = share.placement.budget > 0
-        """Whether layers must leave the device for others."""
         self.delivery = Delivery(self.subnets, self.tasks, self.ready, self.stepping)
-        self.coming = Coming(
-            self.built, share.placement.loaders, self.lines, self.scarce, share.start, self.tell_of
-        )  # fmt: skip
-        self.next_id = self.limit = share.start
-        self.halt = math.inf
-        """Subnets from here on must not run: one of them has a loss that is not finite."""
+        self.entry.join(self.stepping, self.slots, self.delivery, self.recorder)
         self.said_cut = -1
         self.stopped = False
         self.launches = share.placement.device == "cuda"
@@ -123,16 +111,16 @@ class Worker:
         self.heard = 0
         """Messages from the launcher."""
 
-    def make_order(self) -> Order:
+    def make_order(self, chains: Chains | None) -> Order:
         """Which of the ready tasks is run next."""
         recipe, placement = self.share.recipe, replace(self.share.placement, in_flight=self.share.in_flight)
         setting = setting_of(recipe, placement, self.share.start)
         end = setting.end
         if setting.asynchronous:
-            setting = replace(setting, end=lambda: min(self.limit, self.halt))
+            setting = replace(setting, end=lambda: self.entry.end)
         else:
-            setting = replace(setting, end=lambda: min(end(), self.halt))
-        return policy_of(recipe, placement).order(self.rank, replace(setting, awaited=self.awaited, chains=self.chains))
+            setting = replace(setting, end=lambda: min(end(), self.entry.halt))
+        return policy_of(recipe, placement).order(self.rank, replace(setting, awaited=self.awaited, chains=chains))
 
     def awaited(self, seq_id: int, run: int) -> bool:
         """Whether a forward here waits for a version that this run of `seq_id` makes."""
@@ -145,7 +133,7 @@ class Worker:
         while not self.stopped:
             self.hear()
             if not self.launches:
-                self.admit()
+                self.entry.admit()
             self.store.poll()
             self.stepping.ask()
             self.step()
@@ -154,7 +142,7 @@ class Worker:
             if task is None:
                 if self.offered:  # the order gives none of these yet, so steps give way for nothing
                     self.step(idle=True)
-                if (self.launches and self.admit()) or self.hear_awaited():
+                if (self.launches and self.entry.admit()) or self.hear_awaited():
                     continue
                 self.report_cut()
                 self.slots.look_ahead()
@@ -171,7 +159,7 @@ class Worker:
                 self.slots.begin(task, subnet)
                 self.tasks.execute(task, subnet)
             subnet.left -= 1
-            self.settle(subnet)
+            self.entry.settle(subnet)
             if self.launches:
                 self.behind(task)
         self.batches.close()
@@ -181,7 +169,7 @@ class Worker:
         """A task has been launched. While the device computes it, see to what comes: else the next forward waits for
         that, and the device for it."""
         self.stepping.ask()
-        self.admit()
+        self.entry.admit()
         self.offer()
         # a backward takes the device longer than the host; between two forwards the host is the one that is waited for
         awaited = bool(self.offered) or self.channel.expecting() or self.stepping.waits()
@@ -202,7 +190,7 @@ class Worker:
         """See to something that comes: a batch, or with `record` a program. Returns whether there was something."""
         if self.launches and self.batches.prepare(self.subnets.values()):
             return True
-        return record and self.coming.prepare(self.next_id, self.limit)
+        return record and self.coming.prepare(self.entry.next_id, self.entry.limit)
 
     def step(self, *, idle: bool = False) -> None:
         """Take the steps that can be taken; unless `idle`, if no backward goes before them."""
@@ -217,7 +205,7 @@ class Worker:
                 with self.steps_from(None):
                     # a run that is stopped ends no earlier than before `next_id`: what is the step of a subnet that has
                     # not been let in may never be one
-                    self.stepping.apply_due(min(self.limit, self.halt, self.next_id))
+                    self.stepping.apply_due(min(self.entry.end, self.entry.next_id))
 
     def offer(self) -> None:
         """Let the order know what has become ready."""
@@ -235,7 +223,7 @@ class Worker:
             if task not in self.offered:
                 raise UserError(not_ready(self.rank, task))
             self.offered.remove(task)
-            if task.seq_id < self.halt and self.slots.room_for(task, self.subnets[task.seq_id]):
+            if task.seq_id < self.entry.halt and self.slots.room_for(task, self.subnets[task.seq_id]):
                 return task
         return None
 
@@ -260,7 +248,7 @@ class Worker:
         """What is awaited that comes without a message."""
         groups = self.waiting.groups()
         groups.update(group for group, _ in self.stepping.due)
-        if self.next_id < self.limit or self.slots.aside:
+        if self.entry.next_id < self.entry.limit or self.slots.aside:
             groups.add(LOW)
         return groups
 
@@ -276,15 +264,15 @@ class Worker:
         for kind, *rest in self.launcher.receive():
             self.heard += 1
             if kind == "limit":
-                self.limit = rest[0]
+                self.entry.limit = rest[0]
             elif kind == "arch":
                 self.coming.drawn[rest[0]] = rest[1]
             elif kind == "halt":
-                self.halt = self.limit = rest[0]
+                self.entry.halt = self.entry.limit = rest[0]
                 self.said_cut = -1  # also if that is where the last cut was: more has been computed since
             elif kind == "pause":
-                self.limit = min(self.limit, self.next_id)
-                self.launcher.send(("paused", self.next_id))
+                self.entry.limit = min(self.entry.limit, self.entry.next_id)
+                self.launcher.send(("paused", self.entry.next_id))
             elif kind == "gather":
                 self.share.elsewhere.gather(*rest)
             elif kind == "stop":
@@ -305,7 +293,7 @@ class Worker:
             with self.steps_from(message) if self.delivery.brings_steps(message) else nullcontext():
                 self.delivery.put(message, tensors)
         else:
-            assert message.seq_id >= self.next_id, f"for a subnet that was put away: {message}"
+            assert message.seq_id >= self.entry.next_id, f"for a subnet that was put away: {message}"
             self.delivery.keep(message, tensors)
 
     @contextmanager
@@ -325,92 +313,13 @@ class Worker:
 
     def report(self, message: Any) -> None:
         if message[0] == "nan":
-            self.halt = min(self.halt, message[1])
+            self.entry.halt = min(self.entry.halt, message[1])
         self.launcher.send(message)
-
-    # -- subnets come and go
-
-    def admit(self) -> bool:
-        """Take in subnets up to the limit, as many as may be in flight from the lowest unfinished one on.
-
-        Returns:
-            Whether there was one.
-        """
-        before = self.next_id
-        while self.next_id < min(self.limit, int(self.share.low.min()) + self.share.in_flight):
-            if not self.coming.has(self.next_id):
-                self.ready.held_up("draw")
-                return self.next_id > before
-            self.next_id += 1
-            self.take_in(self.next_id - 1)
-            if self.scarce:  # one for this one, one more; what they cost now is saved when they are let in
-                self.coming.prepare(self.next_id, self.limit)
-                self.coming.prepare(self.next_id, self.limit)
-            elif self.coming.programs.wanted:  # a worker that is never idle has its programs recorded, too
-                self.coming.ask(self.next_id, self.limit)
-                self.coming.ask(self.next_id, self.limit)
-        if self.next_id > self.share.start:
-            self.ready.held_up("cut" if self.next_id >= self.limit else "in flight")
-        return self.next_id > before
-
-    def tell_of(self, y: int, program: Program) -> None:
-        """Plan and slots learn of a subnet to come."""
-        self.share.plans.tell(y, program.places)
-        if self.scarce:
-            here = (s for s in program.steps if self.rank in self.share.plans.spread(y, s.block, self.m))
-            self.slots.foretell(y, {group for step in here for group in self.built.groups.of_step(step)[0]})
-
-    def take_in(self, y: int) -> None:
-        plans, placement, program = self.share.plans, self.share.placement, self.coming.let_in(y)
-        plans.forget(int(self.share.low.min()))
-        plans.tell(y, program.places)
-        parts = parts_of(
-            program, self.built.groups, lambda block: plans.stretch(y, 0, block), per_layer=placement.release == "layer"
-        )
-        subnet = make_subnet(
-            y, program, self.built.groups, self.share.frozen, self.sync, self.order,
-            lambda block: plans.spread(y, block, self.m), parts, self.rank, self.m, self.stepping.bulks,
-            placement.split, self.share.numbers,
-        )  # fmt: skip
-        if self.fixed:
-            refuse_detours(subnet, self.share.recipe, placement)
-        self.subnets[y] = subnet
-        self.share.elsewhere.let_in(subnet, self.sync)
-        if self.chains is not None:
-            pieces = pieces_of(subnet.runs, subnet.spread, self.built.groups, self.share.frozen, self.share.costs)
-            self.chains.forget(int(self.share.low.min()))
-            self.chains.admit(y, chain_links(pieces, lambda group: self.sync.reads(group, y), split=placement.split))
-        self.recorder.count({LET_IN: self.next_id})
-        self.slots.admit(subnet)
-        for run, j in subnet.own:
-            self.ready.add(Task("F", y, j, run.index), self.waiting.events(subnet, run, j))
-        if (bulks := self.stepping.bulks) is not None and not (y + 1) % bulks.size:
-            self.stepping.close_bulk(subnet)
-        for message, tensors in self.delivery.kept(y):
-            self.delivery.put(message, tensors)
-        self.settle(subnet)
-
-    def settle(self, subnet: Subnet) -> None:
-        """If this worker has nothing left to do for a subnet, forget it and move the low-water mark."""
-        y = subnet.seq_id
-        if not subnet.done or y not in self.subnets:
-            return
-        del self.subnets[y]
-        self.batches.drop(y)
-        self.sync.forget(y)
-        low = self.share.low
-        before = low.min()
-        mine = min(self.subnets, default=self.next_id)
-        if mine != low[self.rank]:
-            self.share.elsewhere.put_away(mine)
-        low[self.rank] = mine
-        if low.min() > before:
-            self.bells.ring(LOW)
 
     def report_cut(self) -> None:
         """Everything below the limit is finished here: say so, once per limit."""
-        limit = min(self.limit, self.halt)
-        if self.said_cut == limit or self.next_id < self.limit:
+        limit = self.entry.end
+        if self.said_cut == limit or self.entry.next_id < self.entry.limit:
             return
         if any(y < limit for y in self.subnets) or self.stepping.due_before(limit):
             return
