@@ -30,12 +30,25 @@ class Case:
 
 
 NAN = {"name": "sgd", "momentum": float("nan")}
+DIGITS = {"space": "digits", "data": "digits"}
 
 REFUSED = [
     Case("unknown key", ("'micro_batch'", "= 2", "did you mean 'micro_batches'"), {"micro_batch": 2}),
     Case("wrong type", ("steps", "'ten'", "whole number"), {"steps": "ten"}),
     Case("impossible value", ("micro_batches", "at least 1", "0"), {"micro_batches": 0}),
     Case("unknown space", ("space", "'digitz'", "file.py:Name"), {"space": "digitz"}),
+    Case(
+        "no such argument of a space",
+        ("'widht'", "= 64", "did you mean 'width'"),
+        DIGITS | {"space_args": {"widht": 64}},
+    ),
+    Case(
+        "an argument's type", ("space_args width", "'big'", "whole number"), {**DIGITS, "space_args": {"width": "big"}}
+    ),
+    Case(
+        "an argument out of range", ("space_args dropout", "0 to 1", "3.0"), {**DIGITS, "space_args": {"dropout": 3.0}}
+    ),
+    Case("data's argument out of range", ("data_args limit", "0"), {**DIGITS, "data_args": {"limit": 0}}),
     Case("no such class", ("'hostile.py:Nett'", "has no 'Nett'"), {"space": "hostile.py:Nett"}),
     Case(
         "candidate with a wrong shape",

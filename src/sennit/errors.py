@@ -71,3 +71,8 @@ class SubnetError(HaltError):
 
 class Interrupted(RunError):
     """Ctrl-C or SIGTERM: the run left a checkpoint and stopped. Exit code 130."""
+
+
+def first_line(error: BaseException) -> str:
+    """Its type and the first line of what it says, for a message."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"

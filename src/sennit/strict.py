@@ -75,10 +75,15 @@ _WORDS = {
 
 
 def _in_words(message: str, cls: Any, key: str) -> str:
-    """msgspec's message in terms of the file."""
-    message = message.replace("Object missing required field", "the table lacks")
+    """msgspec's message in terms of the file, with what is legal there."""
     if message.startswith("Invalid enum value"):
         return f"{message}; legal: {', '.join(_legal_words(cls, key))}"
+    return in_words(message)
+
+
+def in_words(message: str) -> str:
+    """msgspec's message with types as TOML calls them."""
+    message = message.replace("Object missing required field", "the table lacks")
     return re.sub(r"`([^`]+)`", lambda m: " or ".join(_WORDS.get(t, f"`{t}`") for t in m[1].split(" | ")), message)
 
 

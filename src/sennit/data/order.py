@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from sennit.errors import UserError
+from sennit.errors import UserError, first_line
 from sennit.supernet.generators import generators_restored, seed_generators
 from sennit.supernet.keys import key_for, numpy_generator
 
@@ -101,5 +101,4 @@ class KeyedBatches(torch.utils.data.Dataset[Any]):
 def _told(error: Exception) -> str:
     """An error of the data set's, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first[:300]} ({frame.filename}:{frame.lineno} in {frame.name})"
+    return f"{first_line(error)} ({frame.filename}:{frame.lineno} in {frame.name})"

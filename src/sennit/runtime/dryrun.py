@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sennit.errors import SpaceError, UserError
+from sennit.errors import SpaceError, UserError, first_line
 from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.program.copied import copied
 from sennit.program.cut import Run, cut
@@ -295,7 +295,7 @@ def _loss(
             raise
         shapes = [", ".join(str(Spec.of(t)) for t in leaves(tree) if isinstance(t, Tensor)) for tree in (at, y)]
         raise UserError(
-            f"the loss {built.recipe.loss_name!r} cannot be computed: {_first_line(error)}. The network gives "
+            f"the loss {built.recipe.loss_name!r} cannot be computed: {first_line(error)}. The network gives "
             f"{shapes[0]}, the data gives y {shapes[1]}"
         ) from error
 
@@ -308,11 +308,7 @@ def _failed(step: Step, inputs: dict[int, Any], error: Exception) -> Exception:
     hint = ""
     if torch.float64 in dtypes:
         hint = "; the data gives float64, and weights are float32: let it give x.float()"
-    return UserError(f"{step.where}: step {step.name!r} ({step.call}) fails: {_first_line(error)}{hint}")
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
+    return UserError(f"{step.where}: step {step.name!r} ({step.call}) fails: {first_line(error)}{hint}")
 
 
 def _without_loss(run: Run) -> Run:

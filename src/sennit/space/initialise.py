@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from sennit.errors import SpaceError
+from sennit.errors import SpaceError, UserError, first_line
 from sennit.space.draw_parts import MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names, unique_tensors
+from sennit.strict_call import is_ours, refuse_arguments
 from sennit.supernet.generators import generators_restored, seed_generators
 from sennit.supernet.keys import key_for, name_key
 
@@ -38,6 +39,10 @@ BUILD = """the space could not be built on device 'meta': {reason}
 Constructors run without data there. Use Python numbers instead of tensor values,
     wrong:  rates = [r.item() for r in torch.linspace(0, 0.1, n)]
     right:  rates = [0.1 * i / (n - 1) for i in range(n)]"""
+
+OUT_OF_RANGE = (
+    "the space cannot be built with these space_args {arguments!r}: {reason}; change the one that it is about"
+)
 
 COMPUTED = (
     "{what} of {owner} at {path!r} is a tensor computed from parameters and kept in the module. It belongs to one "
@@ -79,13 +84,20 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
     Raises:
         SpaceError: the constructor needs tensor values or keeps some, or does not take these arguments.
     """
+    refuse_arguments(factory, arguments, "space_args", SpaceError)
     try:
         with torch.device("meta"), _WithoutDraws():
             space = factory(**arguments)
-    except (NotImplementedError, RuntimeError) as error:
-        raise SpaceError(BUILD.format(reason=str(error).splitlines()[0])) from error
-    except TypeError as error:
-        raise SpaceError(f"the space does not take these space_args {arguments!r}: {error}") from error
+    except UserError:
+        raise
+    except Exception as error:
+        if is_ours(factory):  # the spaces that come with sennit run on meta; what they are given is at fault
+            raise SpaceError(OUT_OF_RANGE.format(arguments=arguments, reason=first_line(error))) from error
+        if isinstance(error, NotImplementedError | RuntimeError):
+            raise SpaceError(BUILD.format(reason=str(error).splitlines()[0])) from error
+        if isinstance(error, TypeError):
+            raise SpaceError(f"the space does not take these space_args {arguments!r}: {error}") from error
+        raise
     if not isinstance(space, nn.Module):
         raise SpaceError(f"space must name a ModelSpace class, {factory!r} returned {space!r}")
     for name, parameter in space.named_parameters():

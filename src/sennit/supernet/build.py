@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -215,22 +214,9 @@ class Built:
 
     def dataset(self, split: str) -> Any:
         """The data set of a split, made by the recipe's factory."""
-        from sennit.data import DATA
+        from sennit.data.making import make_dataset
 
-        name = self.recipe.data
-        factory = DATA[name] if name in DATA else resolve(name, self.recipe.base, "data", DATA)
-        arguments = dict(self.recipe.data_args)
-        parameters = inspect.signature(factory).parameters
-        if "split" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            arguments["split"] = split
-        elif split != "train":
-            raise RecipeError(
-                f'data = {name!r} takes no argument `split`, so there is no {split!r} data; add split="train" to it'
-            )
-        try:
-            return factory(**arguments)
-        except TypeError as error:
-            raise RecipeError(f"data = {name!r} does not take these data_args {arguments!r}: {error}") from error
+        return make_dataset(self.recipe.data, self.recipe.base, self.recipe.data_args, split)
 
     @cached_property
     def batches(self) -> KeyedBatches:

@@ -15,6 +15,7 @@ from sennit.data.pairs.bleu import bleu
 from sennit.data.pairs.buckets import Buckets
 from sennit.data.pairs.decode import BOS, EOS, greedy
 from sennit.data.splits import keyed_order
+from sennit.errors import UserError
 
 DECODE_ROWS = 32
 """Sentences that are decoded together."""
@@ -54,6 +55,8 @@ class PairSet(Dataset[Any]):
         score_samples: int,
         sha256: str,
     ) -> None:
+        if score_samples < 1:
+            raise UserError(f"data_args score_samples must be at least 1, got {score_samples!r}")
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
         kept = [i for i, size in enumerate(sizes) if size <= max(lengths, default=0)]
         self.sources = [[*sources[i], EOS] for i in kept]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sennit.space.layer_choice import LayerChoice
 from sennit.space.model_space import ModelSpace
+from sennit.space.ready.ranges import refuse_below, refuse_no_share, refuse_uneven
 from sennit.supernet.drawless import drawless
 
 PATCH = 2
@@ -108,10 +109,16 @@ class Digits(ModelSpace):
         width: numbers per patch, divisible by 8.
         blocks: choice blocks.
         dropout: in `mlp`.
+
+    Raises:
+        SpaceError: an argument that is out of range.
     """
 
     def __init__(self, width: int = 64, blocks: int = 8, dropout: float = 0.1) -> None:
         super().__init__()
+        refuse_uneven(8, "four heads of half the width", width=width)
+        refuse_below(1, blocks=blocks)
+        refuse_no_share(dropout=dropout)
         self.stem = Stem(width)
         self.blocks = nn.Sequential(
             *[

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sennit.space.layer_choice import LayerChoice
 from sennit.space.model_space import ModelSpace
+from sennit.space.ready.ranges import refuse_below, refuse_no_share, refuse_uneven
 from sennit.supernet.drawless import drawless
 
 
@@ -90,10 +91,16 @@ class Mnist5k(ModelSpace):
         width: channels, even.
         blocks: choice blocks.
         dropout: of whole channels, in `conv`.
+
+    Raises:
+        SpaceError: an argument that is out of range.
     """
 
     def __init__(self, width: int = 16, blocks: int = 8, dropout: float = 0.1) -> None:
         super().__init__()
+        refuse_uneven(2, "one layer halves it", width=width)
+        refuse_below(1, blocks=blocks)
+        refuse_no_share(dropout=dropout)
         self.stem = Stem(width)
         self.blocks = nn.Sequential(
             *[

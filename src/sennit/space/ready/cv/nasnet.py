@@ -17,6 +17,7 @@ from sennit.space.layer_choice import LayerChoice
 from sennit.space.model_space import ModelSpace
 from sennit.space.ready.cv.catalogue import GROUPS, NAMES, candidate
 from sennit.space.ready.cv.operators import conv
+from sennit.space.ready.ranges import refuse_below, refuse_no_share, refuse_uneven
 from sennit.supernet.drawless import drawless
 
 LEAST = 12
@@ -79,8 +80,10 @@ class NasNetSpace(ModelSpace):
         super().__init__()
         if not LEAST <= candidates <= len(NAMES):
             raise SpaceError(f"space_args candidates must be {LEAST} to {len(NAMES)}, got {candidates!r}")
-        if width < GROUPS or width % GROUPS or blocks < 3:
-            raise SpaceError(f"width must divide by {GROUPS} and blocks be at least 3, got {width=}, {blocks=}")
+        refuse_uneven(GROUPS, "the groups of a convolution", width=width)
+        refuse_below(3, blocks=blocks)
+        refuse_below(1, channels=channels, classes=classes)
+        refuse_no_share(dropout=dropout)
         self.stem = Stem(channels, width)
         self.reductions = (blocks // 3, 2 * blocks // 3)
         made: list[LayerChoice] = []

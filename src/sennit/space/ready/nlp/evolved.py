@@ -15,6 +15,7 @@ from sennit.space.model_space import ModelSpace
 from sennit.space.ready.nlp.candidate import VARIANTS
 from sennit.space.ready.nlp.catalogue import DECODER, ENCODER, KINDS, MOST_HEADS, candidate, names
 from sennit.space.ready.nlp.embedding import Bridge, Projection, TokenEmbedding
+from sennit.space.ready.ranges import refuse_below, refuse_no_share, refuse_uneven
 
 
 class DecoderChoice(LayerChoice):
@@ -58,12 +59,11 @@ class EvolvedTransformer(ModelSpace):
         super().__init__()
         if candidates % KINDS or not 1 <= candidates // KINDS <= len(VARIANTS):
             raise SpaceError(f"space_args candidates must be 24, 48, 72 or 96, got {candidates!r}")
-        if d < MOST_HEADS or d % MOST_HEADS:
-            raise SpaceError(f"space_args d must divide by {MOST_HEADS}, the largest number of heads, got {d!r}")
-        if layers < 1 or vocab < 5 or max_length < 2:
-            raise SpaceError(
-                f"layers >= 1, vocab >= 5 and max_length >= 2 must hold, got {layers=}, {vocab=}, {max_length=}"
-            )
+        refuse_uneven(MOST_HEADS, "the largest number of heads", d=d)
+        refuse_below(1, layers=layers)
+        refuse_below(5, vocab=vocab)
+        refuse_below(2, max_length=max_length)
+        refuse_no_share(dropout=dropout)
         self.embed_source = TokenEmbedding(vocab, d, max_length, dropout)
         self.embed_target = TokenEmbedding(vocab, d, max_length, dropout)
         self.encoder = nn.ModuleList(
