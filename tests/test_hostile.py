@@ -48,6 +48,15 @@ REFUSED = [
     Case(
         "an argument out of range", ("space_args dropout", "0 to 1", "3.0"), {**DIGITS, "space_args": {"dropout": 3.0}}
     ),
+    Case(
+        "a batch above the data", ("batch_size = 2,000,000", "has 1,197", "at most"), {**DIGITS, "batch_size": 2000000}
+    ),
+    Case(
+        "a batch above the data, plain",
+        ("batch_size = 2,000,000", "has 1,197"),
+        {**DIGITS, "batch_size": 2000000},
+        ("--engine", "plain"),
+    ),
     Case("data's argument out of range", ("data_args limit", "0"), {**DIGITS, "data_args": {"limit": 0}}),
     Case("no such class", ("'hostile.py:Nett'", "has no 'Nett'"), {"space": "hostile.py:Nett"}),
     Case(

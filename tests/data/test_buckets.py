@@ -62,7 +62,7 @@ def test_an_epoch_has_no_sample_twice_and_the_next_is_in_another_order() -> None
 
 
 def test_few_samples_of_a_length_fill_a_batch_by_repeating() -> None:
-    buckets = Buckets((4, 8), 2, [3, 3, 3, 7])
+    buckets = Buckets((4, 8), 2, [3, 3, 3, 7])  # as the few samples of a held-out split
     batches = [buckets.batch(i, 32, seed=0) for i in range(2)]
     assert sorted(map(len, batches)) == [4, 8]
     assert {3} in [set(batch) for batch in batches]

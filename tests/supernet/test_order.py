@@ -95,7 +95,7 @@ def test_data_that_cannot_be_used() -> None:
     with pytest.raises(UserError, match=r"the data set is empty"):
         KeyedBatches([], 2, 0)
     with pytest.raises(UserError, match=r"a batch must be a pair \(x, y\), .* returned Tensor"):
-        KeyedBatches([torch.ones(2)], 2, 0)[0]
+        KeyedBatches([torch.ones(2)], 1, 0)[0]
 
 
 # -- loader processes

@@ -4,6 +4,7 @@ read.
 A set is a map-style dataset of `(x, y)`. Beyond `__len__` and `__getitem__` it may have
     collate(samples) -> (x, y)                              instead of torch's default
     batch(seq_id, batch_size, seed) -> list[int]            the samples of a subnet's batch, a pure function
+    refuse_batch_size(batch_size)                           raises UserError if batches would be too large, with `batch`
     score(network, device) -> dict[str, float]              metrics beyond loss and accuracy
 """
 

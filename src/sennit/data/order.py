@@ -1,7 +1,7 @@
 """Which samples are in the batch of subnet `seq_id`: a function of (seed, seq id), whoever asks.
 
 Samples are shuffled once an epoch, by a key of the epoch; batches run through the epochs without a seam, so
-every batch has `batch_size` samples and each sample comes once in an epoch.
+every batch has `batch_size` samples and each sample comes once in an epoch. A batch is no larger than the data set.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ def batch_indices(seed: int, seq_id: int, batch_size: int, n: int) -> list[int]:
     return indices
 
 
+TOO_LARGE = """a batch holds at most as many samples as the data set has: {asked}, and the data set has {n:,}.
+Lower batch_size to at most {most:,}, or give the data set more samples (a limit in data_args leaves some out)"""
+
+
 class KeyedBatches(torch.utils.data.Dataset[Any]):
     """Item `seq_id` is the collated batch of that subnet. Used directly, or by torch's DataLoader in processes.
 
@@ -58,12 +62,23 @@ class KeyedBatches(torch.utils.data.Dataset[Any]):
         if self.length < 1:
             raise UserError("the data set is empty")
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        if (own := getattr(dataset, "refuse_batch_size", None)) is not None:
+            own(batch_size)
+        elif not hasattr(dataset, "batch") and batch_size > self.length:
+            asked = f"batch_size = {batch_size:,}"
+            raise UserError(TOO_LARGE.format(asked=asked, n=self.length, most=self.length))
         self.collate = getattr(dataset, "collate", None) or default_collate
 
     def indices(self, seq_id: int) -> Sequence[int]:
         own = getattr(self.dataset, "batch", None)
         if own is not None:
-            return own(seq_id, self.batch_size, self.seed)
+            indices = own(seq_id, self.batch_size, self.seed)
+            if len(indices) > self.length:
+                raise UserError(
+                    f"the data set's batch(seq_id={seq_id}, batch_size={self.batch_size}) gives {len(indices):,} "
+                    f"samples, more than the {self.length:,} that it has; give fewer, or lower batch_size"
+                )
+            return indices
         return batch_indices(self.seed, seq_id, self.batch_size, self.length)
 
     def __getitem__(self, seq_id: int) -> Any:

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
+from sennit.data.order import TOO_LARGE
 from sennit.data.pairs.bleu import bleu
 from sennit.data.pairs.buckets import Buckets
 from sennit.data.pairs.decode import BOS, EOS, greedy
@@ -97,6 +98,14 @@ class PairSet(Dataset[Any]):
     def batch(self, seq_id: int, batch_size: int, seed: int) -> list[int]:
         """Samples of the batch of subnet `seq_id`, at most `batch_size` tokens; see `Buckets.batch`."""
         return self.buckets.batch(seq_id, batch_size, seed)
+
+    def refuse_batch_size(self, batch_size: int) -> None:
+        """Raise if batches of so many tokens have more rows than there are pairs."""
+        length = min(self.buckets.members)
+        rows = batch_size // length
+        if rows > len(self):
+            asked = f"batch_size = {batch_size:,} tokens are {rows:,} rows of padded length {length}"
+            raise UserError(TOO_LARGE.format(asked=asked, n=len(self), most=length * len(self)))
 
     def score(self, network: Callable[..., Tensor], device: torch.device | str = "cpu") -> dict[str, float]:
         """BLEU of greedy translations of `score_samples` sentences, the same ones for every network.
