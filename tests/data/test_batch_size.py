@@ -57,7 +57,11 @@ def recipe(**changes: Any) -> sn.Recipe:
     [
         ("digits", {}, r"batch_size = 1,000,000,000,000, and the data set has 1,197"),
         ("mnist5k", {"limit": 100}, r"and the data set has 100\.\nLower batch_size to at most 100"),
-        ("pairs", {"lengths": [8, 16]}, r"tokens are 125,000,000,000 rows of padded length 8, and the data set has [45],"),
+        (
+            "pairs",
+            {"lengths": [8, 16]},
+            r"are 125,000,000,000 rows of padded length 8, and the data set has [45],",
+        ),
     ],
 )
 def test_every_kind_of_data_set(data: str, arguments: dict[str, Any], said: str) -> None:

@@ -27,16 +27,18 @@ inside the layer:
 
 
 def same(one: Program, two: Program, message: str) -> None:
-    why = _difference(one, two)
+    """Raise `message` if two recordings differ."""
+    why = difference(one, two)
     if why is not None:
         step, reason = why
         where, call = (step.where, step.call) if step else ("forward", "forward")
-        if step is not None and (made := _made_anew(step, two)) is not None:
+        if step is not None and (made := made_anew(step, two)) is not None:
             raise SpaceError(MADE_ANEW.format(where=where, call=call, what=made))
         raise SpaceError(message.format(where=where or "forward", call=call, why=reason))
 
 
-def _difference(one: Program, two: Program) -> tuple[Step | None, str] | None:
+def difference(one: Program, two: Program) -> tuple[Step | None, str] | None:
+    """The first step in which two recordings differ, and how."""
     for a, b in zip(one.steps, two.steps, strict=False):
         if (a.kind, a.name, a.target, a.reads, a.writes) != (b.kind, b.name, b.target, b.reads, b.writes):
             return a, f"{a.name} against {b.name}"
@@ -51,7 +53,7 @@ def _difference(one: Program, two: Program) -> tuple[Step | None, str] | None:
     return None
 
 
-def _made_anew(step: Step, other: Program) -> str | None:
+def made_anew(step: Step, other: Program) -> str | None:
     """An argument of a step that is told apart from the other recording's by its address alone."""
     if step.index >= len(other.steps):
         return None

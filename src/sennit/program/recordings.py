@@ -23,6 +23,7 @@ from sennit.program.copied import copied
 from sennit.program.groups import refuse_reads_elsewhere
 from sennit.program.recorder import Recorder
 from sennit.program.refusals import UNCOVERED, UNFORESEEN
+from sennit.program.repeating import refuse_unrepeated
 from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import ModeConst, leaves, map_tree
@@ -214,13 +215,17 @@ class Recordings:
             self._refuse_filled(filled, program)
             return self._keep(key, self._with_what_is_known(program))
         self._options.update(unseen)
-        same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
-        program = with_mode(program, record(canonical, options, inputs, training=False))
+        try:
+            same(program, record(canonical, options, other_batch(inputs) if other is None else other), SHAPE_BOUND)
+            program = with_mode(program, record(canonical, options, inputs, training=False))
+            if known is not None:  # a shape that no recording has seen: the known program must fit it as well
+                same(known, program, SHAPE_BOUND)
+        except SpaceError:
+            refuse_unrepeated(lambda: record(canonical, options, inputs))
+            raise
         calls = [step for step in program.steps if step.kind == "call" and _has_flag(step)]
         self._flags.update({step.name: (step.args, step.kwargs) for step in calls})
-        if known is not None:  # a shape that no recording has seen: the known program must fit it as well
-            same(known, program, SHAPE_BOUND)
-        else:
+        if known is None:
             self._refuse_filled(filled, program)
             known = self._keep(key, program)
         self._shapes.add(trailing)
