@@ -19,6 +19,7 @@ from sennit.program.groups import Groups
 from sennit.space.choice import Arch
 from sennit.supernet.build import Built
 from sennit.supernet.lr import LrSchedule
+from sennit.supernet.not_finite import advice
 from sennit.supernet.samplers import Result
 from sennit.supernet.task import keyed_rng
 
@@ -84,8 +85,8 @@ def retrain(
                 loss.backward()
             task.report(j, loss)
             if not math.isfinite(task.reported[j]):
-                reason = f"the loss of step {task.seq_id} is {task.reported[j]}; lower lr ({task.lr}) or clip"
-                raise NanLossError(reason, task.seq_id, j)
+                what = advice(recipe, task.seq_id, j)
+                raise NanLossError(f"the loss of step {task.seq_id} is {task.reported[j]}. {what}", task.seq_id, j)
         task.set_lr(optimizer)
         task.clip_(model)
         optimizer.step()

@@ -14,6 +14,7 @@ from sennit.runtime.facts import Facts
 from sennit.runtime.refusal import told
 from sennit.runtime.runfolder import RunFolder
 from sennit.runtime.segment import Engine
+from sennit.supernet.not_finite import advice
 from sennit.trace.access import forget_from
 
 
@@ -48,7 +49,8 @@ class EarlyEnd:
         else:
             kept = f"later subnets had gone on already, so the cut before it could not be formed; {self.kept()}"
         if isinstance(error, NanLossError):
-            return NanLossError(f'{error}; {kept}. Lower lr, or set clip = "global:1.0"', y, error.micro_batch)
+            what = advice(self.facts.request.recipe, y, error.micro_batch, self.bulk)
+            return NanLossError(f"{error}; {kept}. {what}", y, error.micro_batch)
         return type(error)(f"{error}; {kept}", y)
 
     def kept(self) -> str:
