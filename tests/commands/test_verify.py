@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from tests.runtime.runs import recipe
 
+from sennit.commands import verify
+from sennit.commands.recorded import HASHES
 from sennit.commands.verify import _request  # pyright: ignore[reportPrivateUsage]
+from sennit.commands.verify_rows import Row, stopped
+from sennit.errors import Interrupted
 from sennit.recipe import Placement
 from sennit.runtime.transport import transport_of
 
@@ -170,3 +174,65 @@ def test_runs_of_whatever_is_ready_are_not_expected_to_be_equal(call: Callable, 
 def test_verify_refuses(call: Callable, run: Path, words: tuple[str, ...], said: str) -> None:
     done = call("verify", run, *words)
     assert done.exit == 2 and said in done.err
+
+
+# -- interrupted
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Interrupted("stopped after 3 of 6 subnets")])
+def test_ctrl_c_says_what_was_found_and_how_to_go_on(
+    call: Callable, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: BaseException
+) -> None:
+    """It said "interrupted"."""
+    fresh = verify._fresh_row  # pyright: ignore[reportPrivateUsage]
+
+    def one_is_interrupted(request: Any, counted: str, out: Any) -> Row:
+        if counted == "3/4":
+            raise interrupt
+        return fresh(request, counted, out)
+
+    monkeypatch.setattr(verify, "_fresh_row", one_is_interrupted)
+    done = call("verify", run, "--workers", "2,1,3", "--steps", "6")
+    assert done.exit == 130 and not done.out
+    assert done.err.splitlines()[-1] == (
+        "stopped in the run as 1 worker, of which nothing is kept: finished: plain, 2 workers; all equal so far. Go on "
+        "with `sennit verify run --workers 1,3 --steps 6` (the plain loop is run again, to compare with)"
+    )
+    assert not os.listdir(tmp_path / "temporary")
+    said = call("verify", run, "--workers", "2,1,3", "--steps", "6", "--json").json
+    assert said["exit"] == 130 and "finished: plain, 2 workers" in said["error"]
+
+
+def row(name: str, hashed: str = "a", violations: int = 0) -> Row:
+    return Row(name, 1, None, dict.fromkeys(HASHES, hashed * 64), 1.0, n_violations=violations)
+
+
+@pytest.mark.parametrize(
+    ("rows", "comparable", "said"),
+    [
+        ([], True, "stopped while the log of the recorded run was read: no run was finished, so nothing has been"),
+        ([row("recorded")], True, "in the run as plain, of which nothing is kept: no run was finished, so nothing"),
+        ([row("recorded", violations=2)], True, "NOT equal so far: recorded has 2 violations in its access log. Go on"),
+        (
+            [row("recorded", "b"), row("plain")],
+            True,
+            "NOT equal so far: recorded has other weights, optimizer, losses",
+        ),
+        ([row("recorded", "b"), row("plain")], False, "finished: plain; all equal so far"),
+        ([row("recorded"), row("plain"), row("1 worker", "b")], True, "NOT equal so far: 1 worker has other weights, "),
+        (
+            [row("recorded"), row("plain"), row("1 worker"), row("2 workers")],
+            True,
+            "stopped at the end: finished",
+        ),
+    ],
+)
+def test_what_is_said_at_any_moment(rows: list[Row], comparable: bool, said: str) -> None:
+    names = ["plain", "1 worker", "2 workers"]
+    assert said in stopped(Path("runs/a"), rows, names, steps=None, comparable=comparable)
+
+
+def test_where_workers_are_part_of_the_result_a_difference_is_no_alarm() -> None:
+    rows = [row("recorded"), row("plain"), row("1 worker", "b")]
+    said = stopped(Path("a"), rows, ["plain", "1 worker", "2 workers"], steps=None, comparable=True, sync="asp:stash")
+    assert "1 worker has other weights, optimizer, losses; under sync = 'asp:stash' other numbers of workers" in said

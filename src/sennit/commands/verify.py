@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
 from tyro.conf import Positional, arg
 
 from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.commands.progress import TrainMeter
 from sennit.commands.recorded import HASHES, Recorded
+from sennit.commands.verify_rows import Row, as_recorded, compare, stopped
+from sennit.commands.verify_told import content, shown
 from sennit.errors import Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
@@ -29,31 +30,6 @@ recorded one.
     sennit verify runs/first --workers 2,8 --steps 50"""
 
 DEFAULT = "1,2,3,4"
-
-
-@dataclass
-class Row:
-    """One run and what was found about it.
-
-    Attributes:
-        name: placement, for people.
-        schedule: name of the order of its tasks; None for the plain loop, which has none.
-        hashes: by key of `result.json`; what is not known is missing.
-        seconds: wall time; None for the recorded run.
-        violations: of the access log, the first few in words.
-        accesses: lines in the log; None if there is no log.
-        different: hashes that are not those of the row compared with.
-    """
-
-    name: str
-    workers: int
-    schedule: str | None
-    hashes: dict[str, str]
-    seconds: float | None
-    accesses: int | None = None
-    violations: list[str] = field(default_factory=list)
-    n_violations: int = 0
-    different: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,22 +62,31 @@ class Verify:
         out.say(f"checking the recipe of {self.folder}: each candidate is recorded")
         with blaming(UserError, "while the recipe was checked"):
             counts = self._counts(recipe, placement, out)
-        rows = [_recorded_row(recorded, steps)]
-        with tempfile.TemporaryDirectory(prefix="sennit-verify-") as temporary:
-            for number, workers in enumerate((0, *counts)):
-                request = _request(recipe, workers, placement, steps, Path(temporary) / str(number))
-                try:
-                    rows.append(_fresh_row(request, f"{number + 1}/{len(counts) + 1}", out))
-                except UserError as error:
-                    if not self._may_be_left_out(recipe, workers, placement):
-                        raise
-                    out.say(f"left out: {error}")
-        _compare(rows, comparable=not reasons)
+        rows: list[Row] = []
+        names = [_name(workers) for workers in (0, *counts)]
+        try:
+            rows.append(_recorded_row(recorded, steps))
+            with tempfile.TemporaryDirectory(prefix="sennit-verify-") as temporary:
+                for number, workers in enumerate((0, *counts)):
+                    request = _request(recipe, workers, placement, steps, Path(temporary) / str(number))
+                    try:
+                        rows.append(_fresh_row(request, f"{number + 1}/{len(counts) + 1}", out))
+                    except UserError as error:
+                        if not self._may_be_left_out(recipe, workers, placement):
+                            raise
+                        out.say(f"left out: {error}")
+                        names.remove(_name(workers))
+        except (KeyboardInterrupt, Interrupted):
+            sync = recipe.sync if recipe.sync_rule.per_placement else ""
+            raise Interrupted(
+                stopped(self.folder, rows, names, steps=self.steps, comparable=not reasons, sync=sync)
+            ) from None
+        compare(rows, comparable=not reasons)
         equal = not any(row.different or row.n_violations for row in rows)
-        again = None if reasons else _as_recorded(rows, recorded.run["engine"])
+        again = None if reasons else as_recorded(rows, recorded.run["engine"])
         out.result(
-            _content(recorded, steps, rows, reasons, again, equal),
-            *_shown(recorded, steps, rows, reasons, again, equal),
+            content(recorded, steps, rows, reasons, again, equal),
+            *shown(recorded, steps, rows, reasons, again, equal),
         )
         return 0 if equal else 1
 
@@ -168,9 +153,8 @@ def _request(recipe: Recipe, workers: int, recorded: Placement, steps: int, fold
     )
 
 
-def _name(request: Request) -> str:
-    n = request.placement.workers
-    return "plain" if request.engine == "plain" else f"{n} worker{'s' if n > 1 else ''}"
+def _name(workers: int) -> str:
+    return f"{workers} worker{'s' if workers > 1 else ''}" if workers else "plain"
 
 
 def _schedule(request: Request) -> str | None:
@@ -196,12 +180,14 @@ def _fresh_row(request: Request, counted: str, out: Output) -> Row:
     """Train in a process of its own: nothing that one run leaves behind can reach the next."""
     from sennit.runtime.forked import in_child
 
+    name = _name(request.placement.workers if request.engine == "pipeline" else 0)
+
     def child() -> dict[str, Any]:
         from sennit.runtime.train import train
         from sennit.runtime.usercode import blaming
 
         try:
-            meter = TrainMeter(out, f"{counted} {_name(request)}:", quiet=True)
+            meter = TrainMeter(out, f"{counted} {name}:", quiet=True)
             with meter, blaming(RunError, "while training"):
                 return {"result": train(request, meter.tell)}
         except (UserError, RunError) as error:
@@ -209,15 +195,13 @@ def _fresh_row(request: Request, counted: str, out: Output) -> Row:
             return {"raise": next(k for k in kinds if isinstance(error, k)), "text": str(error)}
 
     answer = in_child(child)
-    if answer.get("raise") is Interrupted:
-        raise Interrupted(f"stopped in the run as {_name(request)}; nothing is kept of it")
     if "raise" in answer:
-        raise answer["raise"](f"{_name(request)}: {answer['text']}")
+        raise answer["raise"](f"{name}: {answer['text']}")
     result = answer["result"]
     assert request.out is not None and request.steps is not None
     again = Recorded.open(request.out)
     hashes = {key: result[key] for key in HASHES}
-    row = Row(_name(request), result["workers"], _schedule(request), hashes, result["seconds"])
+    row = Row(name, result["workers"], _schedule(request), hashes, result["seconds"])
     _check_log(row, again.path, again.run, request.steps)
     return row
 
@@ -240,121 +224,3 @@ def _check_log(row: Row, folder: Path, run: dict[str, Any], steps: int) -> None:
     rules = Rules.of_run(run, steps)
     found = check(counted(), rules)
     row.n_violations, row.violations = len(found), [str(violation) for violation in found[:5]]
-
-
-def _compare(rows: list[Row], *, comparable: bool) -> None:
-    """All fresh runs with the plain loop; that with the recorded one, as far as it can be compared."""
-    recorded, plain, *others = rows
-    for row in others:
-        row.different = [key for key in HASHES if row.hashes[key] != plain.hashes[key]]
-    if comparable:
-        recorded.different = [key for key, value in recorded.hashes.items() if value != plain.hashes[key]]
-
-
-def _as_recorded(rows: list[Row], engine: str) -> dict[str, Any] | None:
-    """The rerun with as many workers and the same engine as recorded, compared with the record; None if there is none.
-
-    Where the number of workers is part of the result, only this one can tell whether the run can be repeated.
-    """
-    recorded, *fresh = rows
-    plain = engine == "plain"
-    for row in fresh:
-        if (row.schedule is None) == plain and row.workers == recorded.workers:
-            different = [key for key, value in recorded.hashes.items() if value != row.hashes[key]]
-            return {"name": row.name, "workers": row.workers, "equal": not different, "different": different}
-    return None
-
-
-def _content(
-    recorded: Recorded,
-    steps: int,
-    rows: list[Row],
-    reasons: list[str],
-    again: dict[str, Any] | None,
-    equal: bool,
-) -> dict[str, Any]:
-    return {
-        "run": str(recorded.path),
-        "steps": steps,
-        "equal": equal,
-        "comparable": not reasons,
-        "reasons": reasons,
-        "per_placement": per_placement(recorded),
-        "as_recorded": again,
-        "runs": [
-            {
-                "name": row.name,
-                "workers": row.workers,
-                "schedule": row.schedule,
-                **row.hashes,
-                "seconds": row.seconds,
-                "accesses": row.accesses,
-                "violations": row.n_violations,
-                "first_violations": row.violations,
-                "different": row.different,
-            }
-            for row in rows
-        ],
-    }
-
-
-def _shown(
-    recorded: Recorded,
-    steps: int,
-    rows: list[Row],
-    reasons: list[str],
-    again: dict[str, Any] | None,
-    equal: bool,
-) -> list[Any]:
-    table = Table(title=f"{recorded.path}, {steps} subnets", title_justify="left")
-    for column in ("run", "schedule", "weights", "optimizer", "losses", "access log", "seconds"):
-        table.add_column(column, justify="right" if column == "seconds" else "left")
-    for row in rows:
-        hashes = [_hash(row, key) for key in HASHES]
-        log = "none" if row.accesses is None else f"{row.accesses:,} lines, "
-        log += "" if row.accesses is None else f"{row.n_violations} violations" if row.n_violations else "ok"
-        table.add_row(row.name, row.schedule or "-", *hashes, log, "" if row.seconds is None else f"{row.seconds:.1f}")
-    lines = [f"{row.name}: {text}" for row in rows for text in row.violations]
-    if reasons:
-        lines.append(f"not comparable with the recorded run: {'; '.join(reasons)}. The new runs are compared.")
-    if recorded.run["recipe"].get("allow_nondeterministic"):
-        lines.append(
-            "under allow_nondeterministic = true no two runs can be expected to be equal, not even on as many workers: "
-            "a difference is no error"
-        )
-    if per_placement(recorded):
-        lines += _about_placements(recorded, rows, reasons, again)
-    lines.append("all equal" if equal else "NOT equal: what differs from the plain loop is marked with !=")
-    return [table, *lines]
-
-
-def _about_placements(
-    recorded: Recorded, rows: list[Row], reasons: list[str], again: dict[str, Any] | None
-) -> list[str]:
-    """The rerun as recorded, apart from the others: those need not be equal."""
-    lines: list[str] = []
-    workers = rows[0].workers
-    if again is not None:
-        keys = ", ".join(key.removesuffix("_sha256") for key in again["different"])
-        lines.append(f"{again['name']}, as recorded: {'equal' if again['equal'] else f'NOT equal: {keys}'}")
-    elif not reasons:
-        lines.append(f"no rerun on {workers} workers, as recorded; add {workers} to --workers")
-    lines.append(
-        f"under sync = {recorded.run['recipe']['sync']!r} the number of workers and the schedule are part of the "
-        "result: other numbers, and the plain loop, are other trainings, as in published systems. csp and bulk:K do "
-        "not depend on them"
-    )
-    return lines
-
-
-def per_placement(recorded: Recorded) -> bool:
-    """Whether the number of workers is part of this run's result."""
-    from sennit.supernet.sync_rule import SyncRule
-
-    return SyncRule.parse(recorded.run["recipe"].get("sync", "csp")).per_placement
-
-
-def _hash(row: Row, key: str) -> str:
-    if key not in row.hashes:
-        return "-"
-    return f"{'!= ' if key in row.different else ''}{row.hashes[key][:12]}"
