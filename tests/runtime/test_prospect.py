@@ -8,9 +8,11 @@ import pytest
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.messages import Messages
 from sennit.runtime.placing import plans_of
 from sennit.runtime.prospect import Prospect, gaining, prospect
 from sennit.runtime.scheduling import settled
+from sennit.simulate.cluster import Cluster, Link
 from sennit.simulate.load import Cost
 from sennit.trace.span import Span
 from tests.runtime.runs import recipe as small_recipe
@@ -27,13 +29,19 @@ PLACEMENTS = (
 )  # fmt: skip
 
 
-def simulated(placement: Placement) -> tuple[list[Span], float]:
-    """Spans of a run, and its bubble."""
-    held = settled(RECIPE, placement)
-    waits = Waits({f"blocks.{i}": Cost(1.0, 2.0, 1.0, 1.0) for i in range(DEPTH)})
-    load = RecipeLoad(RECIPE, held, plans_of(RECIPE.built, held, waits=waits), waits, RECIPE.steps)
+def simulated(
+    placement: Placement, cluster: Cluster | None = None, recipe: Recipe = RECIPE, per: float = 1.0
+) -> tuple[list[Span], float]:
+    """Spans of a run, and its bubble.
+
+    Args:
+        per: seconds of a block's forward.
+    """
+    held = settled(recipe, placement)
+    waits = Waits({f"blocks.{i}": Cost(per, 2 * per, per, per) for i in range(DEPTH)})
+    load = RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=waits), waits, recipe.steps)
     spans: list[Span] = []
-    return spans, forecast(load, watch=spans.append).bubble
+    return spans, forecast(load, cluster, watch=spans.append).bubble
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
@@ -41,7 +49,7 @@ def test_finds_the_bubble_again(placement: Placement) -> None:
     spans, bubble = simulated(placement)
     found = prospect(RECIPE, placement, spans)
     assert found is not None
-    assert found.bubble == pytest.approx(bubble)
+    assert found.bubble == pytest.approx(bubble) == found.with_messages and not found.messages
     assert 0.0 <= found.bubble_at_bound <= found.bubble
     assert found.binds in ("dependencies", "devices")
     assert found.subnets == RECIPE.steps
@@ -112,3 +120,70 @@ def test_words() -> None:
     ]
     assert len(replace(found, levers={}).lines()) == 1
     assert gaining(found.levers, found.bubble) == {"--split": 0.3}
+
+
+# -- messages
+
+
+SLOW = Cluster(links=(Link(latency=2.0),))
+"""A message takes as long as two blocks."""
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_what_messages_cost_is_found_again(placement: Placement) -> None:
+    found = Messages.of(simulated(placement, SLOW)[0], placement.workers)
+    assert (found.latency, found.start) == pytest.approx((2.0, 0.0)) and found.on_the_way > 0.05 and not found.late
+    fast = Messages.of(simulated(placement)[0], placement.workers)
+    assert (fast.start, fast.latency, fast.on_the_way, fast.late) == pytest.approx((0.0, 0.0, 0.0, 0.0))
+
+
+def test_a_worker_that_is_late_is_told_from_one_that_was_busy() -> None:
+    spans = [
+        Span(0, "F", 0, 0, 0, 0.0, 1.0),
+        Span(0, "F", 0, 1, 0, 1.25, 2.0, ready=0.0, cause="order"),
+        Span(1, "F", 0, 0, 1, 1.75, 3.0, ready=1.5, left=1.0, cause="value", by="0F0.0"),
+        Span(1, "F", 0, 1, 1, 3.0, 4.0, ready=3.0, left=2.0, cause="value", by="0F0.1"),  # noticed after its task
+    ]
+    found = Messages.of(spans, 2)
+    assert found.latency == pytest.approx(0.5)
+    assert found.start == pytest.approx((0.25 + 0.25 + 0.0) / 3)
+
+
+def test_where_messages_dominate_it_is_said_and_what_adds_to_them_is_not_offered() -> None:
+    """More chunks were offered, which are more messages, by a simulation in which these took no time."""
+    placement = Placement(workers=3, chunks=2)
+    spans, bubble = simulated(placement, SLOW)
+    found = prospect(RECIPE, placement, spans)
+    assert found is not None and found.with_messages is not None
+    assert found.bubble == pytest.approx(simulated(placement)[1], abs=0.01)
+    assert found.with_messages == pytest.approx(bubble, abs=0.05) and found.with_messages > 2 * found.bubble
+    assert "fewer workers or chunks" in found.messages and found.messages in "".join(found.lines())
+    offered = gaining(found.levers, found.with_messages)
+    assert "--chunks 1" in offered and "--release layer" not in offered
+    for change, options in (("--chunks 1", {"chunks": 1}), ("--release layer", {"release": "layer"})):
+        with_it = simulated(replace(placement, **options), SLOW)[1]
+        assert found.levers[change] == pytest.approx(with_it, abs=0.05)
+
+
+def test_fewer_workers_are_offered_only_if_they_are_faster() -> None:
+    crowded = Placement(workers=6)
+    slow = prospect(RECIPE, crowded, simulated(crowded, Cluster(links=(Link(latency=20.0),)))[0])
+    fast = prospect(RECIPE, crowded, simulated(crowded)[0])
+    assert slow is not None and fast is not None
+    assert "--workers 5" in slow.levers and "--workers 5" not in fast.levers
+
+
+def test_messages_that_others_hide_are_not_blamed() -> None:
+    placement = Placement(workers=3)
+    spans, _ = simulated(placement, Cluster(links=(Link(latency=0.01),), host_s=0.001))
+    found = prospect(RECIPE, placement, spans)
+    assert found is not None and not found.messages
+
+
+def test_words_with_messages() -> None:
+    found = Prospect(100, 0.1, 0.05, "devices", {"--chunks 3": 0.45, "--chunks 1": 0.3}, 0.4, "messages ...")
+    assert found.lines() == [
+        "  simulated, 100 subnets: bubble 0.10, with messages 0.40; no order goes below 0.05 (devices)",
+        "  messages ...",
+        "  bubble with one change: --chunks 1 0.30",
+    ]

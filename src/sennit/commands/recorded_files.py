@@ -63,6 +63,8 @@ class _Prospect:
     bubble_at_bound: float
     binds: str
     levers: dict[str, float]
+    with_messages: float | None = None
+    messages: str = ""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """`prospect`: what a run could have taken. Its bubble simulated, a bound, what binds, and what one change would bring.
 
     trace ──▶ seconds of each block, forward and backward ──▶ the recipe's first subnets, simulated and bounded
-                                                         └──▶ the same with one thing changed
+          └─▶ seconds that messages took                 └──▶ the same with messages, and with one thing changed
 
 Seconds are means over the subnets of the last call, so this is what the run tends to, without the time at cuts.
 """
@@ -17,6 +17,7 @@ from sennit.errors import UserError
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
+from sennit.runtime.messages import Messages
 from sennit.runtime.placing import known_costs, plans_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, settled
 from sennit.simulate.bounds import bounds
@@ -44,7 +45,10 @@ class Prospect:
         bubble: simulated, with what tasks took on average.
         bubble_at_bound: below which no order can go.
         binds: dependencies or devices.
-        levers: change to the bubble simulated with it, the best first. Changes of the recipe train other weights.
+        levers: change to the bubble simulated with it and with messages, the best first. Changes of the recipe train
+            other weights.
+        with_messages: the bubble simulated with what messages took, too; that is what levers are compared with.
+        messages: what to say if these make up most of the run's bubble; else empty.
     """
 
     subnets: int
@@ -52,17 +56,29 @@ class Prospect:
     bubble_at_bound: float
     binds: str
     levers: dict[str, float]
+    with_messages: float | None = None
+    messages: str = ""
 
     def lines(self) -> list[str]:
         """For people."""
         told = [
-            f"  simulated, {self.subnets} subnets: bubble {self.bubble:.2f}; no order goes below "
-            f"{self.bubble_at_bound:.2f} ({self.binds})"
+            f"  simulated, {self.subnets} subnets: bubble {bubbles(self.bubble, self.with_messages)}; no order goes "
+            f"below {self.bubble_at_bound:.2f} ({self.binds})"
         ]
-        better = [f"{change} {bubble:.2f}" for change, bubble in gaining(self.levers, self.bubble).items()]
+        if self.messages:
+            told.append(f"  {self.messages}")
+        held = self.bubble if self.with_messages is None else self.with_messages
+        better = [f"{change} {bubble:.2f}" for change, bubble in gaining(self.levers, held).items()]
         if better:
             told.append(f"  bubble with one change: {', '.join(better)}")
         return told
+
+
+def bubbles(without: float, with_messages: float | None) -> str:
+    """Both bubbles, where they are not the same."""
+    if with_messages is None or f"{with_messages:.2f}" == f"{without:.2f}":
+        return f"{without:.2f}"
+    return f"{without:.2f}, with messages {with_messages:.2f}"
 
 
 def gaining(levers: Mapping[str, float], bubble: float) -> dict[str, float]:
@@ -91,17 +107,21 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     if not steps:
         return None
     load = _load(recipe, held, seconds, steps)
-    outcome = forecast(load)
+    outcome, messages = forecast(load), Messages.of(spans, held.workers)
+    delayed = forecast(load, messages.cluster)
     bound = bounds(load, recipe.built.sync(held.workers), in_flight_of(recipe, held), split=held.split)
     levers: dict[str, float] = {}
     for name, changed, other, told in _levers(recipe, placement, seconds):
         try:
-            levers[name] = forecast(_load(changed, settled(changed, other), told, steps)).bubble
+            made = forecast(_load(changed, settled(changed, other), told, steps), messages.cluster)
         except UserError:
             continue
+        if other.workers == placement.workers or made.makespan < delayed.makespan:  # a bubble says nothing of fewer
+            levers[name] = made.bubble
     best_first = dict(sorted(levers.items(), key=lambda item: item[1]))
     lowest = min(bound.bubble, outcome.bubble)  # they may be equal but for rounding
-    return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first)
+    told = messages.words() if messages.dominate(outcome.bubble) else ""
+    return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first, delayed.bubble, told)
 
 
 def _load(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:
@@ -116,10 +136,10 @@ class Seconds:
     waits: Waits
     stepping: Mapping[str, float]
 
-    def halved(self) -> Seconds:
-        """With half as many rows in a micro-batch. A step takes as long."""
-        halves = {block: Cost(*(s / 2 for s in cost)) for block, cost in self.waits.blocks.items()}
-        return Seconds(Waits(halves), self.stepping)
+    def scaled(self, by: float) -> Seconds:
+        """With `by` times as many rows in a micro-batch. A step takes as long."""
+        scaled = {block: Cost(*(s * by for s in cost)) for block, cost in self.waits.blocks.items()}
+        return Seconds(Waits(scaled), self.stepping)
 
 
 def _seconds(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int) -> Seconds:
@@ -175,7 +195,23 @@ def _levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[
             yield f"--chunks {more}", recipe, replace(placement, chunks=more), seconds
     if recipe.batch_size % (2 * recipe.micro_batches) == 0:
         m = 2 * recipe.micro_batches
-        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, seconds.halved()
+        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, seconds.scaled(0.5)
+    if recipe.micro_batches % 2 == 0:
+        m = recipe.micro_batches // 2
+        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, seconds.scaled(2.0)
+    if placement.chunks > 1 and placement.plan is None:
+        fewer = placement.chunks - 1
+        yield f"--chunks {fewer}", recipe, replace(placement, chunks=fewer), seconds
+    if placement.plan is not None and placement.chunks == 1:
+        yield "no --plan", recipe, replace(placement, plan=None), seconds
+    if (
+        placement.replicas == 1
+        and placement.plan is None
+        and placement.workers > 2
+        and not recipe.sync_rule.per_placement
+    ):
+        fewer = placement.workers - 1
+        yield f"--workers {fewer}", recipe, replace(placement, workers=fewer), seconds
     if recipe.sampler == "uniform" and recipe.sync_rule.kind == "csp":
         yield 'sampler = "fair"', _with(recipe, sampler="fair"), placement, seconds
     if recipe.built.always[0] and recipe.sharing.kind == "strict" and recipe.sync_rule.kind == "csp":
