@@ -118,6 +118,22 @@ REFUSED = [
         ("'blocks.1.1'", "generator of its own", "torch.randn"),
         {"space": "hostile.py:OwnDraws"},
     ),
+    Case(
+        "a forward that is replaced",
+        ("'forward' of Linear at 'blocks.1.1'", "hostile.py:", "Derive a class, or wrap"),
+        {"space": "hostile.py:Replaced"},
+    ),
+    Case(
+        "a forward that is replaced, in the loop",
+        ("'forward' of Linear at 'blocks.1.1'", "hostile.py:", "Derive a class, or wrap"),
+        {"space": "hostile.py:Replaced"},
+        ("--engine", "plain"),
+    ),
+    Case(
+        "a hook that keeps hold of the space",
+        ("'blocks.1.1'", "a tensor without memory", "calls the modules it was made with"),
+        {"space": "hostile.py:HookedOnSelf"},
+    ),
     Case("a layer in eval mode", ("'norm': put into eval mode", "F.batch_norm"), {"space": "hostile.py:Still"}),
     Case("a layer without a size", ("LazyLinear", "nn.Linear(8, 4)"), {"space": "hostile.py:Lazy"}),
     Case(
@@ -290,6 +306,14 @@ def test_worker_that_raises(tmp_path: Path, workers: str) -> None:
     done = sennit(tmp_path, "train", "r.toml", "--out", "out", "--workers", workers)
     done.refused(1, "worker", "all workers were stopped", *words)
     assert is_free(tmp_path / "out")
+
+
+@pytest.mark.parametrize("options", [("--engine", "plain"), ("--workers", "2")])
+def test_what_init_changes_beside_tensors_is_refused_by_all_engines(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The plain loop trained with it, and the pipeline without."""
+    write_recipe(tmp_path, space="hostile.py:HookedByInit")
+    words = ("the hooks of Linear at 'blocks.1.1' changed", "Set it in __init__")
+    sennit(tmp_path, "train", "r.toml", "--out", "out", *options).refused(2, *words)
 
 
 def test_module_that_raises_in_the_loop(tmp_path: Path) -> None:

@@ -221,6 +221,38 @@ class OwnDraws(Net):
         super().__init__(_Drawing())
 
 
+class Replaced(Net):
+    """The forward of one layer is another one."""
+
+    def __init__(self) -> None:
+        layer = nn.Linear(8, 8)
+        super().__init__(layer)
+        old = layer.forward
+        layer.forward = lambda x: old(x) * 1.1  # type: ignore[method-assign]
+
+
+class HookedOnSelf(Net):
+    """A hook that calls a layer of the space that it was made with."""
+
+    def __init__(self) -> None:
+        layer = nn.Linear(8, 8)
+        super().__init__(layer)
+        self.gain = nn.Linear(8, 8)
+        layer.register_forward_hook(lambda module, given, made: self.gain(made))
+
+
+class HookedByInit(Net):
+    """A hook that comes with the initial values."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 8))
+
+    def init(self, name: str, module: nn.Module) -> bool:
+        if name == "blocks.1.1":
+            module.register_forward_hook(lambda module, given, made: made * 1.1)
+        return False
+
+
 class AllShared(sn.ModelSpace):
     def __init__(self) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sennit.errors import SpaceError
 from sennit.program.calls import place
@@ -16,6 +16,7 @@ from sennit.program.refusals import FOREIGN
 from sennit.program.spec import Spec
 from sennit.program.step import Step
 from sennit.program.template import DEVICE, ParamRef, Ref, Size, map_tree
+from sennit.space.grafted import KEEPS_HOLD
 
 
 class Tape:
@@ -107,7 +108,8 @@ class Tape:
                 name = self.names.get(id(item))
                 if name is not None:
                     return ParamRef(name)
-                raise SpaceError(FOREIGN.format(where=where or place(), call=call, shape=list(item.shape)))
+                other = KEEPS_HOLD if isinstance(item, nn.Parameter) else ""  # else it would have a name
+                raise SpaceError(FOREIGN.format(where=where or place(), call=call, shape=list(item.shape)) + other)
             if isinstance(item, Size):
                 return item.expr
             if isinstance(item, torch.device):

@@ -23,6 +23,7 @@ from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import leaves, map_tree
 from sennit.runtime.usercode import place_in_user_code
+from sennit.space.grafted import KEEPS_HOLD
 from sennit.space.model_space import as_call
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.supernet.bits import same_bits
@@ -302,6 +303,11 @@ def _loss(
 
 def _failed(step: Step, inputs: dict[int, Any], error: Exception) -> Exception:
     """What to raise for a step that recording could follow and that fails with data."""
+    if isinstance(error, RuntimeError) and "device meta" in str(error):
+        place = place_in_user_code(error) or step.where
+        return SpaceError(
+            f"{place}: step {step.name!r} ({step.call}) uses a tensor without memory ({first_line(error)}).{KEEPS_HOLD}"
+        )
     if place_in_user_code(error) is not None:
         return error
     dtypes = {t.dtype for t in inputs.values() if isinstance(t, Tensor)}

@@ -33,7 +33,7 @@ MANY = 1 << 28
 """Bytes that take long enough (a second is some hundred MB) to start processes for."""
 
 KNOWN = ("torch.nn.", "sennit.")
-"""Packages whose modules write nothing but tensors of their own and below."""
+"""Packages whose modules write nothing but tensors of their own and below, when they draw."""
 
 
 def reset_of(module: nn.Module) -> Callable[[], Any] | None:

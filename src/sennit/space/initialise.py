@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError, UserError, first_line
-from sennit.space.draw_parts import MANY, AtOnce, Draw, independent, parts_of, reset_of
+from sennit.space.draw_parts import KNOWN, MANY, AtOnce, Draw, independent, parts_of, reset_of
+from sennit.space.grafted import Settings, refuse_grafted
 from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.strict_call import is_ours, refuse_arguments
@@ -100,6 +101,7 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
         raise
     if not isinstance(space, nn.Module):
         raise SpaceError(f"space must name a ModelSpace class, {factory!r} returned {space!r}")
+    refuse_grafted(space)
     for name, parameter in space.named_parameters():
         # they belong to one tensor, and what trains are other tensors: in slots, in staging, in other processes
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
@@ -131,7 +133,8 @@ def initialise(
         at_once: calls functions in processes that share what `allocate` gives; then up to `processes` draw at once.
 
     Raises:
-        SpaceError: a parameter or buffer that nothing initialises, or that is replaced by another, by name.
+        SpaceError: a parameter or buffer that nothing initialises, or that is replaced by another, by name; something
+            beside them is changed.
     """
     names = canonical_names(space)
     tensors = [*unique_tensors(space).values()]
@@ -144,7 +147,11 @@ def initialise(
                 table[attribute] = memory[id(tensor)]
     there = list(_tables(space))
     given = [(dict(table), [_place(t) for t in table.values()]) for *_, table in there]
+    own = any(not type(module).__module__.startswith(KNOWN) for module in space.modules())
+    settings = Settings(space) if own else None
     untouched = _draw(space, seed, list(memory.values()), at_once, processes)
+    if settings is not None:
+        settings.refuse_changed(space)
     final = {id(memory[original]): name for original, name in names.items() if original in memory}
     for (path, owner, kind, table), (before, places) in zip(there, given, strict=True):
         where = f"{type(owner).__name__} at {path!r}" if path else "the space itself"
