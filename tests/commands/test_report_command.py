@@ -220,5 +220,5 @@ def test_changes_that_gain_nothing_are_not_shown(
     (run / "result.json").write_text(json.dumps({**result, "prospect": found}))
     shown = call("report", run).out
     rows = {label: text for fact in data_of(run / "report.html")["facts"] for label, text in fact["rows"]}
-    assert rows.get("one change") == row and "bubble 0.50; no order goes below 0.25" in rows["simulated"]
+    assert rows.get("one change") == row and "bubble 0.50; no order of these tasks goes below 0.25" in rows["simulated"]
     assert ("one change" in shown) is (row is not None) and "--chunks 2" not in shown

@@ -115,7 +115,7 @@ def test_branches() -> None:
 def test_words() -> None:
     found = Prospect(100, 0.5, 0.25, "dependencies", {"--split": 0.3, "--chunks 2": 0.499})
     assert found.lines() == [
-        "  simulated, 100 subnets: bubble 0.50; no order goes below 0.25 (dependencies)",
+        "  simulated, 100 subnets: bubble 0.50; no order of these tasks goes below 0.25 (dependencies)",
         "  bubble with one change: --split 0.30",
     ]
     assert len(replace(found, levers={}).lines()) == 1
@@ -181,9 +181,10 @@ def test_messages_that_others_hide_are_not_blamed() -> None:
 
 
 def test_words_with_messages() -> None:
-    found = Prospect(100, 0.1, 0.05, "devices", {"--chunks 3": 0.45, "--chunks 1": 0.3}, 0.4, "messages ...")
+    found = Prospect(100, 0.1, 0.05, "devices", {"--chunks 3": 0.45, "--chunks 1": 0.3}, 0.4, "messages ...", 2)
     assert found.lines() == [
-        "  simulated, 100 subnets: bubble 0.10, with messages 0.40; no order goes below 0.05 (devices)",
+        "  simulated, 100 subnets: bubble 0.10, with messages 0.40; with 2 in flight no order of these tasks goes "
+        "below 0.05 (devices)",
         "  messages ...",
         "  bubble with one change: --chunks 1 0.30",
     ]

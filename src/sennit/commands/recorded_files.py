@@ -65,6 +65,7 @@ class _Prospect:
     levers: dict[str, float]
     with_messages: float | None = None
     messages: str = ""
+    in_flight: Count | None = None
 
 
 @dataclass

@@ -215,7 +215,7 @@ def _calls(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """For people; an empty text leaves a row out."""
-    from sennit.runtime.prospect import bubbles, gaining
+    from sennit.runtime.prospect import bounded, bubbles, gaining
     from sennit.runtime.transport import shared_gpus
 
     rows = [
@@ -228,11 +228,12 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if (found := facts["prospect"]) is not None:
         delayed = found.get("with_messages")  # runs of earlier versions do not have it
         better = gaining(found["levers"], found["bubble"] if delayed is None else delayed)
-        bubble, bound = bubbles(found["bubble"], delayed), f"{found['bubble_at_bound']:.2f} there ({found['binds']})"
+        bubble = bubbles(found["bubble"], delayed)
+        bound = f"{bounded(found.get('in_flight'))} {found['bubble_at_bound']:.2f} there ({found['binds']})"
         rows += [
             (
                 "simulated",
-                f"{found['subnets']} subnets with what tasks took: bubble {bubble}; no order goes below {bound}",
+                f"{found['subnets']} subnets with what tasks took: bubble {bubble}; {bound}",
             ),
             ("messages", found.get("messages", "")),
             ("one change", ", ".join(f"{change}: {bubble:.2f}" for change, bubble in better.items())),

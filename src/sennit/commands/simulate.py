@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from sennit.simulate.cluster import Cluster
 
 HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
-bound that no order can beat, what binds, and what each lever would bring. Needs no torch and no GPU.
+bound that no order of its tasks can beat with as many subnets in flight, what binds, and what each lever would bring.
+Needs no torch and no GPU.
 
     sennit simulate --space nlp.c1 --workers 8 -M 8 --split --chunks 6 --in-flight 4"""
 
@@ -152,7 +153,8 @@ class Simulate:
             f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
             f"worker{'s' * (self.workers > 1)}",
             _named(found),
-            f"no order goes below {found['bubble_at_bound']:.3f}; {found['binds']} {verb}",
+            f"with {found['in_flight']:,} in flight no order of these tasks goes below {found['bubble_at_bound']:.3f}; "
+            f"{found['binds']} {verb}",
             *shown,
         )
         return 0

@@ -43,12 +43,13 @@ class Prospect:
     Attributes:
         subnets: that were simulated.
         bubble: simulated, with what tasks took on average.
-        bubble_at_bound: below which no order can go.
+        bubble_at_bound: below which no order of these tasks can go with as many subnets in flight.
         binds: dependencies or devices.
         levers: change to the bubble simulated with it and with messages, the best first. Changes of the recipe train
             other weights.
         with_messages: the bubble simulated with what messages took, too; that is what levers are compared with.
         messages: what to say if these make up most of the run's bubble; else empty.
+        in_flight: most subnets that were unfinished at once; None if it was not kept.
     """
 
     subnets: int
@@ -58,12 +59,13 @@ class Prospect:
     levers: dict[str, float]
     with_messages: float | None = None
     messages: str = ""
+    in_flight: int | None = None
 
     def lines(self) -> list[str]:
         """For people."""
         told = [
-            f"  simulated, {self.subnets} subnets: bubble {bubbles(self.bubble, self.with_messages)}; no order goes "
-            f"below {self.bubble_at_bound:.2f} ({self.binds})"
+            f"  simulated, {self.subnets} subnets: bubble {bubbles(self.bubble, self.with_messages)}; "
+            f"{bounded(self.in_flight)} {self.bubble_at_bound:.2f} ({self.binds})"
         ]
         if self.messages:
             told.append(f"  {self.messages}")
@@ -79,6 +81,12 @@ def bubbles(without: float, with_messages: float | None) -> str:
     if with_messages is None or f"{with_messages:.2f}" == f"{without:.2f}":
         return f"{without:.2f}"
     return f"{without:.2f}, with messages {with_messages:.2f}"
+
+
+def bounded(in_flight: int | None) -> str:
+    """What the bound is of: more subnets in flight, or other tasks, may go below it."""
+    with_many = "" if in_flight is None else f"with {in_flight} in flight "
+    return f"{with_many}no order of these tasks goes below"
 
 
 def gaining(levers: Mapping[str, float], bubble: float) -> dict[str, float]:
@@ -109,7 +117,8 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     load = _load(recipe, held, seconds, steps)
     outcome, messages = forecast(load), Messages.of(spans, held.workers)
     delayed = forecast(load, messages.cluster)
-    bound = bounds(load, recipe.built.sync(held.workers), in_flight_of(recipe, held), split=held.split)
+    in_flight = in_flight_of(recipe, held)
+    bound = bounds(load, recipe.built.sync(held.workers), in_flight, split=held.split)
     levers: dict[str, float] = {}
     for name, changed, other, told in _levers(recipe, placement, seconds):
         try:
@@ -121,7 +130,7 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     best_first = dict(sorted(levers.items(), key=lambda item: item[1]))
     lowest = min(bound.bubble, outcome.bubble)  # they may be equal but for rounding
     told = messages.words() if messages.dominate(outcome.bubble) else ""
-    return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first, delayed.bubble, told)
+    return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first, delayed.bubble, told, in_flight)
 
 
 def _load(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:
