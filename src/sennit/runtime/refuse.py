@@ -16,8 +16,8 @@ from sennit.runtime.forked import in_child
 from sennit.runtime.full import told_if_full
 from sennit.runtime.placing import read_plan, refuse_races
 from sennit.runtime.request import Request
-from sennit.runtime.runfolder import refuse_existing
 from sennit.runtime.scheduling import settled
+from sennit.runtime.taking import refuse_existing
 from sennit.runtime.transport import gpu_count, transport_of
 from sennit.supernet.bits import same_bits
 from sennit.supernet.samplers import refuse_unrepeatable

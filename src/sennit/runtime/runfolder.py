@@ -1,4 +1,4 @@
-"""The folder of one run (docs/files.md), and who may write to it.
+"""The folder of one run (docs/files.md).
 
     RUN/  run.json       recipe, placement, fingerprint      result.json   figures and hashes of the end
           losses.jsonl   one line a subnet                   access.jsonl  every access to a group
@@ -6,14 +6,11 @@
           checkpoints/   see `sennit.runtime.checkpoint`
           lock           held with flock by the process that runs; its content is that process's id
 
-The lock is the kernel's: it ends with the last process that holds it, however that ends.
+Whether it can be had is in `sennit.runtime.taking`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import json
 import os
 import re
@@ -22,15 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import msgspec
+from sennit.errors import UserError
+from sennit.runtime.taking import empty, locked, make, refuse_other_content, taken
+from sennit.runtime.written import truncate, write_json
 
-from sennit.errors import CheckpointError, RunError, UserError
-from sennit.runtime.checkpoint import FULL, sync_folder
-
-EXISTS = "--out {} exists already; add --resume to go on with that run, or name another folder"
-LOCK = "lock"
-BEGUN = ("losses.jsonl", "access.jsonl", "trace.jsonl")
-"""Files that a run opens before it writes `run.json`; they are empty until then."""
 RUN_KEYS: dict[str, type] = {
     "recipe": dict, "base": str, "placement": dict, "engine": str, "fingerprint": dict, "steps": int, "identity": str
 }  # fmt: skip
@@ -38,16 +30,6 @@ RESULT_KEYS: dict[str, type] = {"steps": int, "weights_sha256": str, "optimizer_
 """What must be in the files of a run."""
 RUNS = Path("runs")
 """Where runs go that were given no folder."""
-
-
-def refuse_existing(path: Path) -> None:
-    """Refuse the folder of a new run that is there already and not empty, before any work is done.
-
-    Raises:
-        UserError: it is.
-    """
-    if path.exists() and not _empty(path):
-        raise UserError(_taken(path))
 
 
 class RunFolder:
@@ -76,12 +58,12 @@ class RunFolder:
         if path is None and not (resume and _last(name)):
             return _next(name)
         path = Path(path) if path is not None else RUNS / f"{name}-{_last(name)}"
-        made = _make(path)
-        if not made and not resume and not _empty(path):
-            raise UserError(_taken(path))
+        made = make(path)
+        if not made and not resume and not empty(path):
+            raise UserError(taken(path))
         if not made:
-            _refuse_other_content(path)
-        lock = _locked(path)
+            refuse_other_content(path)
+        lock = locked(path)
         return RunFolder(path, resumed=(path / "run.json").is_file(), lock=lock)
 
     @staticmethod
@@ -95,7 +77,7 @@ class RunFolder:
         if not (path / "run.json").is_file():
             what = "has no run.json, so it is no run folder" if path.is_dir() else "is no folder"
             raise UserError(f"{path} {what}; give the --out of an earlier `sennit train`")
-        return RunFolder(path, resumed=True, lock=_locked(path) if lock else None)
+        return RunFolder(path, resumed=True, lock=locked(path) if lock else None)
 
     @property
     def losses(self) -> Path:
@@ -202,84 +184,6 @@ def _with(path: Path, content: dict[str, Any], keys: Mapping[str, type]) -> dict
     return content
 
 
-class LossLog:
-    """`losses.jsonl`: one line `{"seq_id": 7, "arch": {...}, "loss": 0.25}` a subnet, in order.
-
-    Losses are float32 values, written so that reading gives the same bits.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("ab")
-
-    def write(self, seq_id: int, arch: Mapping[str, Any], loss: float, **more: Any) -> None:
-        """Append a line. `more`: further keys, for instance scores of an evaluation."""
-        self.note({"seq_id": seq_id, "arch": arch, "loss": loss, **more})
-
-    def note(self, content: Mapping[str, Any]) -> None:
-        """Append a line about something else than a subnet's loss, for instance an evaluation."""
-        try:
-            self._file.write(msgspec.json.encode(content) + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise _no_room(self.path, error) from error
-
-    def sync(self) -> int:
-        """Force all lines to disk, and return how many bytes they are: what a checkpoint remembers."""
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise _no_room(self.path, error) from error
-        return self._file.tell()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # what a full disk kept from being written
-            self._file.close()
-
-
-def truncate(path: Path, length: int) -> None:
-    """Cut a log to `length` bytes; a missing one counts as empty.
-
-    Raises:
-        CheckpointError: it is shorter.
-    """
-    size = path.stat().st_size if path.is_file() else 0
-    if size < length:
-        raise CheckpointError(
-            f"{path} has {size} bytes, but had {length} when the checkpoint was made: it was shortened or "
-            "removed. Put it back, or remove the checkpoint to resume from an older one"
-        )
-    if size > length:
-        os.truncate(path, length)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file beside its place, force it to disk and rename it.
-
-    Raises:
-        RunError: it could not be written. What was there before still is.
-    """
-    aside = path.with_name(f".{path.name}.writing")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise _no_room(path, error) from error
-
-
-def _no_room(path: Path, error: OSError) -> RunError:
-    if error.errno in FULL:
-        return RunError(f"the disk is full: {path} could not be written ({error.strerror}); make room, then --resume")
-    return RunError(f"{path} could not be written: {error.strerror or error}")
-
-
 def _numbers(name: str) -> list[int]:
     if not RUNS.is_dir():
         return []
@@ -294,75 +198,5 @@ def _last(name: str) -> int | None:
 def _next(name: str) -> RunFolder:
     while True:
         path = RUNS / f"{name}-{(_last(name) or 0) + 1}"
-        if _make(path):  # else another process took the number first
-            return RunFolder(path, resumed=False, lock=_locked(path))
-
-
-def _make(path: Path) -> bool:
-    """Make the folder; False if it is there already."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir()
-    except FileExistsError:
-        if path.is_dir():
-            return False
-        raise UserError(f"--out {path}: a file stands where the folder should be; name another folder") from None
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise _no_room(path, error) from error
-        raise UserError(f"--out {path} cannot be made: {error.strerror}; name another folder") from error
-    return True
-
-
-def _empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
-
-
-def _taken(path: Path) -> str:
-    """Why a new run cannot have a path, and what to do."""
-    if not path.is_dir():
-        return f"--out {path}: a file stands where the folder should be; name another folder"
-    if other := _other_content(path):
-        held = ", ".join(other[:5])
-        return f"--out {path} exists already, and is no run folder: it holds {held}. Name another folder"
-    return EXISTS.format(path)
-
-
-def _other_content(path: Path) -> list[str]:
-    """What a folder without `run.json` holds beside what a run leaves that was killed before it wrote that."""
-    if (path / "run.json").is_file():
-        return []
-    begun = (LOCK, ".run.json.writing")
-    return sorted(
-        held.name for held in path.iterdir()
-        if held.name not in begun and not (held.name in BEGUN and held.is_file() and not held.stat().st_size)
-    )  # fmt: skip
-
-
-def _refuse_other_content(path: Path) -> None:
-    if other := _other_content(path):
-        raise UserError(
-            f"--resume: {path} has no run.json, so it is no run folder; it holds {', '.join(other[:5])}. "
-            "Name the --out of an earlier run, or a new folder"
-        )
-
-
-def _locked(path: Path) -> int:
-    """Descriptor of the locked file."""
-    try:
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written to: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(handle, 64, 0).decode(errors="replace").strip()
-        os.close(handle)
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise UserError(f"{path} cannot be locked: {error.strerror}; use a local disk") from error
-        raise UserError(
-            f"{path} is in use by process {holder or 'unknown'}; wait for it, stop it, or name another --out"
-        ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-    return handle
+        if make(path):  # else another process took the number first
+            return RunFolder(path, resumed=False, lock=locked(path))

@@ -28,12 +28,13 @@ from sennit.runtime.calls import earlier_calls, graphs_of
 from sennit.runtime.cores import Cores, crowded_words
 from sennit.runtime.early_end import EarlyEnd
 from sennit.runtime.facts import Facts
+from sennit.runtime.loss_log import LossLog
 from sennit.runtime.pipeline import Pipeline
 from sennit.runtime.plain import PlainEngine
 from sennit.runtime.probing import Probing
 from sennit.runtime.refuse import check
 from sennit.runtime.request import Progress, Request
-from sennit.runtime.runfolder import RUNS, LossLog, RunFolder
+from sennit.runtime.runfolder import RUNS, RunFolder
 from sennit.runtime.scheduling import settled
 from sennit.runtime.segment import Engine
 from sennit.runtime.stop_request import StopRequest
