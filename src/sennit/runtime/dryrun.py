@@ -11,17 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sennit.errors import SpaceError, UserError, first_line
 from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.program.copied import copied
 from sennit.program.cut import Run, cut
-from sennit.program.refusals import READ_ELSEWHERE, WRITES
 from sennit.program.run import bind_inputs
 from sennit.program.spec import Spec
 from sennit.program.step import Program, Step
 from sennit.program.template import leaves, map_tree
+from sennit.runtime.dry_slots import Moves, Slots, filled, refuse_readers
 from sennit.runtime.usercode import place_in_user_code
 from sennit.space.grafted import KEEPS_HOLD
 from sennit.space.model_space import as_call
@@ -41,15 +41,6 @@ NO_KERNEL = """step {name!r} ({call}, {where}) uses an operator without a determ
   {reason}
 Replace it, or set allow_nondeterministic = true in the recipe; such a run is not comparable with any other."""
 
-
-UNSEEN = """{where}: step {name!r} ({call}) writes its buffer {buffer!r} in forward, and did not when it was recorded,
-on tensors without data. What is written is versioned, so a recording must see it. Write with torch's own functions, and
-let nothing but shapes and arguments decide whether (no `is_meta`, no `device`, no count of rows)."""
-
-MOVES_BACK = """{where}: step {name!r} ({call}) writes its buffer {buffer!r} in backward, too.
-A layer that is run again by its backward (torch.utils.checkpoint) moves its statistics twice, and when the second time
-comes depends on who runs which step. Leave what writes buffers out of what is run again (a BatchNorm outside of
-checkpoint())."""
 
 DRAWS_BACK = """{what} draws random numbers in its backward (in a hook, an autograd.Function,
 or a torch.utils.checkpoint that is told preserve_rng_state=False). They are keyed for each forward; what a backward
@@ -93,33 +84,12 @@ def dry_run(built: Built, device: torch.device, split: bool = False) -> tuple[in
     with generators_restored():
         for number, program in enumerate(built.covering):
             if number == 0:
-                _loss(built, program, executor, lambda name: _filled(like[name], device), device)
+                _loss(built, program, executor, lambda name: filled(like[name], device), device)
             total.update(step.name for step in program.steps)
             if time.perf_counter() - begin < BUDGET_S[device.type]:
-                _run(built, program, executor, seen, moves, lambda name: _filled(like[name], device), device, split)
-    _refuse_readers(moves)
+                _run(built, program, executor, seen, moves, lambda name: filled(like[name], device), device, split)
+    refuse_readers(moves)
     return len(seen), len(total)
-
-
-Moves = dict[str, dict[bool, Step]]
-"""Of each buffer, a step that has it and writes it, and one that has it and does not."""
-
-
-def _refuse_readers(moves: Moves) -> None:
-    """A module that holds another one's norm looks, in a recording, as if it wrote its statistics. If it only reads
-    them, its backward would see them as later forwards have left them.
-
-    Raises:
-        SpaceError: there is such a module.
-    """
-    for buffer, steps in moves.items():
-        if len(steps) > 1:
-            reader, writer = steps[False], steps[True]
-            raise SpaceError(
-                READ_ELSEWHERE.format(
-                    where=reader.where or reader.name, call=reader.call, buffer=buffer, writer=writer.name
-                )
-            )
 
 
 def _run(
@@ -131,7 +101,7 @@ def _run(
     x = map_tree(lambda t: t[:ROWS].to(device) if isinstance(t, Tensor) and t.dim() else t, x)
     inputs = bind_inputs(program, *as_call(x))
     made: dict[int, Any] = {}
-    slots = _Slots(fill)
+    slots = Slots(fill)
 
     for run in cut(program, range(len(program.steps))):
         (step,) = run.steps
@@ -190,66 +160,6 @@ def _same_gradients(
         if (grad is None) != (other is None) or (grad is not None and not same_bits(grad, other)):
             what = f"parameter {key[0]!r}" if isinstance(key[0], str) else f"value {key[0]}"
             raise UserError(SPLITS_BADLY.format(where=step.where, name=step.name, call=step.call, what=what))
-
-
-class _Slots:
-    """Memory for what steps read, and what it held before a step."""
-
-    def __init__(self, fill: Callable[[str], Tensor]) -> None:
-        self.fill = fill
-        self.made: dict[str, Tensor] = {}
-        self.before: dict[str, Tensor] = {}
-        self.writes: dict[str, int] = {}
-        """torch's count of writes in place, which `.data` evades; bytes tell of those."""
-        self.between: dict[str, tuple[int, Tensor]] = {}
-        """Of each buffer, that count and what it held between forward and backward."""
-
-    def begin(self) -> None:
-        self.before.clear()
-        self.between.clear()
-
-    def __call__(self, name: str) -> Tensor:
-        if name not in self.made:
-            self.made[name] = self.fill(name)
-        tensor = self.made[name]
-        if name not in self.before:
-            self.before[name] = tensor.detach().clone()
-            self.writes[name] = tensor._version
-        return tensor
-
-    def refuse_written(self, step: Step) -> None:
-        """Raise if the step has changed a parameter, or a buffer that it does not write as far as is known."""
-        for name, held in self.before.items():
-            tensor = self.made[name]
-            if name in step.written or (tensor._version == self.writes[name] and same_bits(tensor, held)):
-                continue
-            if isinstance(tensor, nn.Parameter):
-                raise UserError(WRITES.format(where=step.where, name=step.name, call=step.call, parameter=name))
-            raise UserError(UNSEEN.format(where=step.where, name=step.name, call=step.call, buffer=name))
-
-    def after_forward(self) -> None:
-        self.between = {
-            name: (self.made[name]._version, self.made[name].clone())
-            for name in self.before
-            if not isinstance(self.made[name], nn.Parameter)
-        }
-
-    def refuse_moved_back(self, step: Step) -> None:
-        """Raise if the step's backward has written a buffer."""
-        for name, (writes, held) in self.between.items():
-            if self.made[name]._version != writes or not same_bits(self.made[name], held):
-                raise UserError(MOVES_BACK.format(where=step.where, name=step.name, call=step.call, buffer=name))
-
-    def note_moves(self, step: Step, moves: Moves) -> None:
-        """Which buffers the step has changed, and which it has and has not."""
-        for name in step.written:
-            if name in self.before:
-                moves.setdefault(name, {}).setdefault(not same_bits(self.made[name], self.before[name]), step)
-
-    def take_back(self) -> None:
-        """Undo what the step wrote into buffers."""
-        for name, held in self.before.items():
-            self.made[name].data.copy_(held)
 
 
 def _loss(
@@ -329,11 +239,3 @@ def _random(spec: Spec, device: torch.device) -> Tensor:
     if spec.dtype.is_floating_point:
         return torch.randn(spec.shape, dtype=spec.dtype, device=device)
     return torch.zeros(spec.shape, dtype=spec.dtype, device=device)
-
-
-def _filled(like: Tensor, device: torch.device) -> Tensor:
-    """Memory with harmless values: small weights, buffers of ones."""
-    made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
-    if not isinstance(like, nn.Parameter):
-        return made.fill_(1)
-    return nn.Parameter(made.normal_(0, 0.02) if made.is_floating_point() else made.zero_(), like.requires_grad)
