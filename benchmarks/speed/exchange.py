@@ -1,9 +1,9 @@
 """`Exchange`: what replicas send each other for each subnet, in the prediction.
 
-    gradients of a run ──▶ those who step them ── step ── weights ──▶ host ──▶ the other replicas
-                       between GPUs                        out            back, group by group behind it
+    gradients of a run ──▶ those who step them ── step ── weights ──▶ the other replicas
 
-Each of R replicas steps its share of the groups, and all links carry as much both ways at once.
+Each of R replicas steps its share of the groups, and a link between two GPUs carries as much both ways at once. That
+weights go to the host, too, holds nobody up.
 """
 
 from __future__ import annotations
@@ -18,29 +18,25 @@ from sennit.space.names import unique_tensors
 @dataclass(frozen=True)
 class Exchange:
     """Attributes:
-    between, out, back: bytes a second between two devices, from one to the host, and from there.
+    between: bytes a second from one device to another.
     message_s: seconds from the end of one thing on one device to the beginning of the next on another.
     """
 
     between: float
-    out: float
-    back: float
     message_s: float
 
     def reach(self, sizes: Sequence[int], replicas: int) -> float:
         """Seconds besides the step until all replicas have the new versions of a run's groups, of so many bytes."""
         if replicas == 1 or not sizes:
             return 0.0
-        share = sum(sizes) / replicas
-        return 2 * self.message_s + share / self.between + share / self.out + max(sizes) / self.back
+        # R - 1 others send their gradients of a share of the groups, and get its weights
+        return 2 * (self.message_s + (replicas - 1) * sum(sizes) / replicas / self.between)
 
 
 def exchange_of(device: str, links: Mapping[str, float], message_s: float) -> Exchange | None:
     """By the bandwidths of a profile; None where replicas share memory, or nothing is known of the way between."""
     between = [rate for name, rate in links.items() if name.startswith("device to device")]
-    if device != "cuda" or not between:
-        return None
-    return Exchange(min(between), links["device to host"], links["host to device"], message_s)
+    return Exchange(min(between), message_s) if device == "cuda" and between else None
 
 
 def group_sizes(recipe: Recipe) -> dict[str, int]:

@@ -12,14 +12,15 @@ from sennit.recipe import Placement
 from tests.runtime.runs import recipe
 from tests.runtime.test_replicas import NORMLESS
 
-LINKS = {"host to host": 5.0, "host to device": 20.0, "device to host": 10.0, "device to device 1": 100.0}
+LINKS = {"host to host": 5.0, "device to host": 10.0, "device to device 1": 100.0}
 
 
 def test_a_way_of_several_groups_by_hand() -> None:
-    """Of 400 bytes a replica sends 200 gradients and writes back 200 weights; of these the last to come is 300 / 20."""
+    """Of 400 bytes a replica of two gets 200 of gradients and sends 200 of weights; one of four three times 100."""
     held = exchange_of("cuda", LINKS, 0.5)
-    assert held == Exchange(100.0, 10.0, 20.0, 0.5)
-    assert held.reach([100, 300], 2) == pytest.approx(1.0 + 2.0 + 20.0 + 15.0)
+    assert held == Exchange(100.0, 0.5)
+    assert held.reach([100, 300], 2) == pytest.approx(2 * (0.5 + 2.0))
+    assert held.reach([100, 300], 4) == pytest.approx(2 * (0.5 + 3.0))
     assert held.reach([100, 300], 1) == held.reach([], 2) == 0.0
 
 
@@ -42,10 +43,10 @@ def test_replicas_share_the_step_and_wait_for_what_the_others_stepped() -> None:
     shapes = shapes_of(made, 2)
     profile = Profile(device="cpu", micro_batch=1, kinds=[], steps={}, links=dict(LINKS))
     flat = Prices(profile, {shapes[0]: {}}, {shapes[0]: (1.0, 1.0)}, {})
-    exchange = Exchange(100.0, 10.0, 20.0, 0.5)
+    exchange = Exchange(100.0, 0.5)
     found = {}
     for replicas in (1, 2):
         held = load_of(made, Placement(workers=2, replicas=replicas), flat, shapes, 2, exchange=exchange)
         found[replicas] = [piece for pieces in held.subnets() for piece in pieces]
     assert all(not piece.reach for piece in found[1])
-    assert all(piece.reach > 1.0 for piece in found[2] if piece.groups)
+    assert all(piece.reach >= 1.0 for piece in found[2] if piece.groups)

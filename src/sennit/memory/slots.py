@@ -15,7 +15,7 @@ them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor, nn
@@ -65,6 +65,11 @@ class SlotStore:
         self.leaving = Leaving(self.host, device)
         self.pool = Pool(device, budget)
         self.due = Due(Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device))
+        self.passes: Callable[[Sequence[tuple[str, int, Tensor]]], None] | None = None
+        self.passed: list[tuple[str, int, Tensor]] = []
+        """Groups stepped in a block that is not over."""
+        self.at_once = False
+        """Whether there is such a block."""
         self.total, self.tally = Tally(), Tally()
         """Up to the last `counters()`, and since."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
@@ -207,6 +212,12 @@ class SlotStore:
     # -- slots come and go
 
     def _load(self, group: str, gone: Iterable[Key]) -> Slot:
+        """Give a group a slot, in the place of others, and fetch it."""
+        slot = self._empty(group, gone)
+        self._fetch(slot, group)
+        return slot
+
+    def _empty(self, group: str, gone: Iterable[Key]) -> Slot:
         """Give a group a slot, in the place of others."""
         self.due.take()
         for other in gone:
@@ -220,7 +231,6 @@ class SlotStore:
             slot.state_region = state
             slot.state, after = self.pool.take(state.nbytes, self.cache.used)
             slot.used = [*slot.used, *after]
-        self._fetch(slot, group)
         return slot
 
     def _fetch(self, slot: Slot, group: str) -> None:
@@ -272,8 +282,13 @@ class SlotStore:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Around steps that may be taken at once."""
-        with self.due.together(), self.kept.together():
-            yield
+        self.at_once = True
+        try:
+            with self.due.together(), self.kept.together():
+                yield
+        finally:
+            self.at_once = False
+        self._pass_on()
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """The optimizer step, in the slot."""
@@ -295,8 +310,39 @@ class SlotStore:
             slot.used = [self.device.mark()]
             if group in self.wandering:
                 self._write_back(group, slot, with_state=group not in self.stepped.here)
+            if self.passes is not None and group in self.stepped.here:
+                self.passed.append((group, version, slot.flat[BOUNDARY:]))
 
         self.due.step(slot.step, here, lr, after)
+        if not self.at_once:
+            self._pass_on()
+
+    # -- from device to device
+
+    def pass_on(self, to: Callable[[Sequence[tuple[str, int, Tensor]]], None]) -> None:
+        self.passes = to
+
+    def _pass_on(self) -> None:
+        passed, self.passed = self.passed, []
+        if passed and self.passes is not None:
+            self.passes(passed)
+
+    def take(self, group: str, version: int, flat: Tensor) -> None:
+        """A version of a group as another worker has stepped it. It is left out if it comes late, or to no place."""
+        slot = self.slots.get((group, 0))
+        if slot is None:
+            gone = self.cache.leaving(self.size(group))
+            if gone is None or gone:
+                return
+            slot = self._empty(group, ())
+            slot.coming = slot.used  # its memory may have been another's
+        elif (slot.version is not None and slot.version >= version) or self.cache.entries[group, 0].pins:
+            return
+        for copy in slot.coming:
+            self.device.use(copy)
+        slot.flat[BOUNDARY:].copy_(flat)
+        slot.version, slot.word, slot.coming, slot.used = version, None, [], [self.device.mark()]
+        self.tally.passed += 1
 
     def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
         """Big tensors in the slot; counters and flags where they are, on the host."""

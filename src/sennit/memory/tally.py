@@ -16,6 +16,7 @@ class Tally:
         ahead: those of them fetched before a task asked.
         right: those of these that a forward used before they were evicted.
         fetched_bytes, written_bytes: to the device and back.
+        passed: groups that came from the device of who stepped them.
         stall_s: seconds for which tasks waited for what was not there yet.
     """
 
@@ -26,6 +27,7 @@ class Tally:
     right: int = 0
     fetched_bytes: int = 0
     written_bytes: int = 0
+    passed: int = 0
     stall_s: float = 0.0
 
     def add(self, other: Tally) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+
+from torch import Tensor
 
 from sennit.memory.eviction import Key
 from sennit.memory.tally import Tally
@@ -59,3 +61,9 @@ class Unlimited:
 
     def expecting(self) -> bool:
         return False
+
+    def pass_on(self, to: Callable[[Sequence[tuple[str, int, Tensor]]], None]) -> None:
+        """Nobody else reads what is stepped here, but from the host."""
+
+    def take(self, group: str, version: int, flat: Tensor) -> None:
+        """It is read from the host."""

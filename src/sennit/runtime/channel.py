@@ -37,7 +37,8 @@ class Message:
     """What one worker tells another.
 
     Attributes:
-        kind: "F" (values), "B" (gradients of values), "P" (gradients of parameters), "N" (gradient norms).
+        kind: "F" (values), "B" (gradients of values), "P" (gradients of parameters), "N" (gradient norms),
+            "V" (new versions of groups: read by whoever has not got them from the host).
         seq_id, micro_batch, run: whom it concerns; `run` is the receiving run.
         source: sending run.
         items: per tensor `(key, needs_grad)`, in the order of the tensors; a key with a None tensor is an

@@ -16,6 +16,7 @@ from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
 from sennit.runtime.control import Line
 from sennit.runtime.dryrun import dry_run
 from sennit.runtime.nccl import NcclChannel
+from sennit.runtime.passing import Passing, passes
 from sennit.runtime.share import Share
 from sennit.runtime.transport import device_of, transport_of
 from sennit.runtime.worker import Worker
@@ -58,7 +59,10 @@ def gpu_worker(
         channel = NcclChannel(rank, lines, rendezvous, device)
     else:
         channel = SharedMemoryChannel(rank, lines, arenas, CudaDevice(device, pinned=False))  # arenas never are
-    return Worker(rank, share, store, channel, lines.values(), launcher, log, device)
+    worker = Worker(rank, share, store, channel, lines.values(), launcher, log, device)
+    if isinstance(channel, NcclChannel) and not share.placement.budget and passes(share.readers):
+        worker.passing, channel.parts = Passing(rank, share, store, worker.send), True
+    return worker
 
 
 def _take(device: torch.device, rank: int, share: Share) -> None:

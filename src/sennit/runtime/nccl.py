@@ -17,6 +17,8 @@ here, so all that a device waits for was launched before, by somebody.
 from __future__ import annotations
 
 import os
+import select
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +32,9 @@ from torch import Tensor
 from sennit.runtime.channel import Message
 from sennit.runtime.control import Line
 from sennit.runtime.wire import Described, described
+
+PARTING_S = 0.005
+"""Longest nap of a worker that has ended while others have not, seconds."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ class NcclChannel:
                 elif rank == b:
                     dist.recv(token, a, group=group)
             torch.cuda.synchronize(device)
+        self.parts = False
+        """Whether there may be messages at the end that nobody waits for: then all workers part from each other."""
+        self.parted: set[int] = set()
+        """Those from whom nothing will come any more."""
         self.receiving = torch.cuda.Stream(device)
         self.sent: deque[tuple[Any, Tensor]] = deque()
         self.arriving: deque[Coming] = deque()
@@ -83,9 +92,8 @@ class NcclChannel:
         self.lines[worker].send((message, header))
 
     def receive(self) -> Iterator[tuple[Message, list[Tensor | None]]]:
-        for worker, line in self.lines.items():
-            for message, header in line.receive():
-                self.arriving.append(self._posted(worker, message, header))
+        for worker in self.lines:
+            self._post(worker)
         for _ in range(len(self.arriving)):
             coming = self.arriving.popleft()
             if all(work.is_completed() for work in coming.works):
@@ -99,9 +107,20 @@ class NcclChannel:
         """What has been on its way for longest. Work that is launched from now on waits for it on the device."""
         if not self.arriving:
             return None
-        coming = self.arriving.popleft()
+        wanted = (i for i, coming in enumerate(self.arriving) if coming.message.kind != "V")
+        place = next(wanted, 0)  # a new version has another way, too
+        coming = self.arriving[place]
+        del self.arriving[place]
         coming.message.awaited = True
         return coming.message, self._waited_for(coming)
+
+    def _post(self, worker: int) -> None:
+        """Receive what a worker's headers announce."""
+        for message, header in self.lines[worker].receive():
+            if message is None:
+                self.parted.add(worker)
+            else:
+                self.arriving.append(self._posted(worker, message, header))
 
     def _posted(self, worker: int, message: Message, header: Described) -> Coming:
         """Memory for what a header describes, and the receives into it."""
@@ -129,7 +148,29 @@ class NcclChannel:
         """Whether payloads are on their way, whose end no control line announces."""
         return bool(self.arriving)
 
+    def part(self) -> None:
+        """Say that nothing more comes, and receive until all others have said so: a send ends when it is received.
+
+        Raises:
+            PeerGone: one has ended without a word.
+        """
+        for line in self.lines.values():
+            line.send((None, None))
+        while left := [worker for worker in self.lines if worker not in self.parted]:
+            self.flush()
+            for worker in left:
+                self._post(worker)
+            waited = [self.lines[worker] for worker in left if worker not in self.parted]
+            select.select(waited, [], [], PARTING_S if waited else 0.0)
+        while not self.flush():
+            time.sleep(PARTING_S)
+        for coming in self.arriving:
+            self._waited_for(coming)
+        self.arriving.clear()
+
     def close(self) -> None:
         if self.edges:
+            if self.parts:
+                self.part()
             torch.cuda.synchronize(self.device)
             dist.destroy_process_group()

@@ -23,7 +23,7 @@ from sennit.runtime.placing import known_costs, plans_of, waits_of, wandering
 from sennit.runtime.scheduling import in_flight_of, name_of_policy
 from sennit.runtime.segment import Segment, State
 from sennit.runtime.share import REAL_PARTS, Parts, Share, low_water
-from sennit.runtime.steppers import group_numbers, lone_steppers
+from sennit.runtime.steppers import group_numbers, lone_steppers, readers_of
 from sennit.runtime.transport import gpu_count
 from sennit.space.draw_parts import cores
 from sennit.space.initialise import build_on_meta, initialise
@@ -83,6 +83,7 @@ class Pipeline:
         bulk = recipe.sync_rule.bulk(placement.workers)
         in_flight = in_flight_of(recipe, placement)
         numbers = group_numbers(built)
+        lone = lone_steppers(built, self.plans, numbers)
         share = Share(
             built=built, recipe=recipe, placement=placement, plans=self.plans, host=self.store,
             low=low_water(placement.workers, start), start=start, in_flight=in_flight,
@@ -92,7 +93,7 @@ class Pipeline:
             bells=Bells(placement.workers, (g.name for g in built.groups.all)),
             costs=waits or known_costs(built), waits=waits, bulk=bulk, probing=probing,
             frozen=frozen, wandering=wandering(built, self.plans), hosts=hosts, numbers=numbers,
-            lone=lone_steppers(built, self.plans, numbers),
+            lone=lone, readers=readers_of(built, self.plans, lone),
             gpus=gpu_count() if placement.device == "cuda" else 0,
         )  # fmt: skip
         if meeting is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -141,6 +141,14 @@ class DeviceStore(Protocol):
         """Sums of what `counters` has given so far, of a store with a budget."""
         ...
 
+    def pass_on(self, to: Callable[[Sequence[tuple[str, int, Tensor]]], None]) -> None:
+        """Learn to tell others' devices of groups stepped here: each with its version and its bytes on the device."""
+        ...
+
+    def take(self, group: str, version: int, flat: Tensor) -> None:
+        """A version of a group that another worker has stepped."""
+        ...
+
     def flush(self) -> None:
         """Bring everything that this worker has changed to the host store, and wait until it is there."""
         ...
@@ -243,6 +251,8 @@ class Share:
     """Of parameter groups, by which workers that share a run take turns at stepping them."""
     lone: Mapping[str, int] = field(default_factory=dict[str, int])
     """Parameter groups that one worker steps for every subnet, with that worker."""
+    readers: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    """All workers that use these."""
 
     def publishing(self, group: str, version: int, word: Word | None = None) -> Publishing:
         """Around what writes a group's new version or moves its buffers (to `word`): noted on the board, told by a bell

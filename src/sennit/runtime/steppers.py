@@ -40,3 +40,14 @@ def lone_steppers(built: Built, plans: Plans, numbers: Mapping[str, int]) -> dic
                 else:
                     found.setdefault(group, set()).add(stepper(members, numbers[group]))
     return {group: min(held) for group, held in found.items() if len(held) == 1 and group not in unknown}
+
+
+def readers_of(built: Built, plans: Plans, lone: Mapping[str, int]) -> dict[str, frozenset[int]]:
+    """Of groups that one worker alone steps, all workers that use them."""
+    found = dict.fromkeys(lone, frozenset[int]())
+    for program in built.covering:
+        for step in program.steps:
+            for group in built.groups.of_step(step)[0]:
+                if group in lone:
+                    found[group] |= plans.members(step.block) or frozenset()
+    return found

@@ -27,6 +27,7 @@ from sennit.runtime.channel import Channel, Message
 from sennit.runtime.control import Line
 from sennit.runtime.delivery import Delivery
 from sennit.runtime.entry import Entry
+from sennit.runtime.passing import Passing
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import Recorder
@@ -102,6 +103,8 @@ class Worker:
         )  # fmt: skip
         self.delivery = Delivery(self.subnets, self.tasks, self.ready, self.stepping)
         self.entry.join(self.stepping, self.slots, self.delivery, self.recorder)
+        self.passing: Passing | None = None
+        """Where new versions go from device to device."""
         self.said_cut = -1
         self.stopped = False
         self.launches = share.placement.device == "cuda"
@@ -289,7 +292,10 @@ class Worker:
 
     def arrived(self, message: Message, tensors: list[Tensor | None]) -> None:
         """A message is here."""
-        if message.seq_id in self.subnets:
+        if message.kind == "V":
+            assert self.passing is not None
+            self.passing.arrived(message, tensors)
+        elif message.seq_id in self.subnets:
             with self.steps_from(message) if self.delivery.brings_steps(message) else nullcontext():
                 self.delivery.put(message, tensors)
         else:

@@ -1,0 +1,115 @@
+"""New versions that go from GPU to GPU: the bits of the plain loop, and whoever gets none reads the host's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sennit.memory.cpu import CpuStore
+from sennit.memory.eviction import LeastRecent
+from sennit.memory.layout import BOUNDARY
+from sennit.memory.slots import SlotStore
+from sennit.memory.stepped import Stepped
+from sennit.runtime.passing import Passing
+from tests.memory.test_slots import NeverDevice
+from tests.memory.test_store import filled, store
+from tests.runtime.gloo import through_gloo
+from tests.runtime.runs import hashes, recipe, run
+from tests.runtime.test_chimera import TIED
+from tests.runtime.test_engines import violations
+from tests.runtime.test_replicas import NORMLESS
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "two": (NORMLESS, {"workers": 2, "replicas": 2}),
+    "two by two, chunks": (NORMLESS, {"workers": 4, "replicas": 2, "chunks": 2}),
+    "by layer, split": (NORMLESS, {"workers": 2, "replicas": 2, "release": "layer", "split": True}),
+    "batch norm, tied": (TIED, {"workers": 2, "replicas": 2}),
+    "bulk": ({**NORMLESS, "sync": "bulk:2"}, {"workers": 2, "replicas": 2}),
+    "delayed": ({**NORMLESS, "shared": "delayed:2"}, {"workers": 2, "replicas": 2}),
+    "clip by layer": ({**NORMLESS, "clip": "layer:0.1"}, {"workers": 2, "replicas": 2, "chunks": 3}),
+    "no clip": ({**NORMLESS, "clip": "none"}, {"workers": 2, "replicas": 2}),
+}
+
+
+def of_case(case: str) -> tuple[Any, dict[str, Any]]:
+    changes, placed = CASES[case]
+    return recipe(**{**changes, "micro_batches": 4, "steps": 12}), {**placed, "device": "cuda"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_passed_on_has_the_bits_of_the_plain_loop(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, placed = of_case(case)
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    through_gloo(monkeypatch, 4)
+    result = run(made, tmp_path / "run", **placed)
+    assert hashes(result) == plain and not violations(tmp_path / "run")
+    assert result["slots"]["passed"] > 0
+
+
+def test_what_is_passed_on_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, placed = of_case("two")
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    real = SlotStore.take
+
+    def spoilt(self: SlotStore, group: str, version: int, flat: Tensor) -> None:
+        real(self, group, version, torch.zeros_like(flat))
+
+    through_gloo(monkeypatch, 4)
+    monkeypatch.setattr(SlotStore, "take", spoilt)
+    assert hashes(run(made, tmp_path / "run", **placed)) != plain
+
+
+@pytest.mark.parametrize("nobody", ["sends", "takes"])
+def test_whoever_gets_nothing_reads_the_host(nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, placed = of_case("two")
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    through_gloo(monkeypatch, 4)
+    if nobody == "sends":
+        monkeypatch.setattr(Passing, "stepped", lambda self, made: None)
+    else:
+        monkeypatch.setattr(SlotStore, "take", lambda self, group, version, flat: None)
+    result = run(made, tmp_path / "run", **placed)
+    assert hashes(result) == plain and not result["slots"]["passed"]
+
+
+def test_it_goes_on_from_where_it_ended_on_other_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions that were passed on are in the checkpoint, with the state that stayed where it was."""
+    made, placed = of_case("two by two, chunks")
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    through_gloo(monkeypatch, 4)
+    run(made, tmp_path / "run", **{**placed, "steps": 5})
+    assert hashes(run(made, tmp_path / "run", resume=True, device="cuda", workers=2, replicas=2)) == plain
+
+
+def test_versions_that_come_late_or_to_no_place_are_left_out() -> None:
+    host = filled(store())
+    mine = SlotStore(
+        CpuStore(host), NeverDevice(), frozenset(["a"]), host.spare() + host.size("a"), LeastRecent(),
+        Stepped(elsewhere=frozenset(["a", "norm"])),
+    )  # fmt: skip
+    flat = {n: torch.full((host.slots["a"][0].nbytes - BOUNDARY,), n, dtype=torch.uint8) for n in range(4)}
+
+    def there() -> tuple[int, int]:
+        slot = mine.slots["a", 0]
+        return slot.version or 0, int(slot.flat[BOUNDARY])
+
+    mine.take("a", 2, flat[2])
+    assert there() == (2, 2) and mine.holds("a", 2) and mine.seen("a", 2) == 2
+    mine.take("a", 1, flat[1])
+    assert there() == (2, 2)
+    mine.pin("a", 3)
+    mine.take("a", 3, flat[3])
+    assert there() == (2, 2), "a live graph reads it"
+    mine.unpin(["a"], 3)
+    mine.take("a", 3, flat[3])
+    assert there() == (3, 3) and mine.tally.passed == 2 and not mine.tally.fetches
+    full = SlotStore(CpuStore(host), NeverDevice(), frozenset(["a"]), host.size("norm"), LeastRecent())
+    full.acquire("norm", -1)
+    full.take("a", 1, flat[1])
+    assert full.here("norm") and not full.here("a")
