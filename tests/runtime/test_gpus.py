@@ -12,6 +12,7 @@ from tests.gpus import apart, needs_two_gpus
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
+from tests.runtime.test_replicas import NORMLESS
 
 pytestmark = needs_two_gpus
 
@@ -28,6 +29,11 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [{"schedule": "csp", "chunks": 3, "split": True}, {"schedule": "naspipe"}, {"schedule": "chimera"}],
     ),
     "delayed": ({"micro_batches": 2, "shared": "delayed:2"}, [{"schedule": "chimera", "in_flight": 3}]),
+    "replicas": (
+        {**NORMLESS, "micro_batches": 2, "clip": "layer:0.5", "steps": 40},
+        [{"replicas": 2}, {"replicas": 2, "chunks": 3}, {"replicas": 2, "executor": "graphs", "activations": "keep"}],
+    ),
+    "replicas, batch norm": ({"micro_batches": 4}, [{"replicas": 2}, {"replicas": 2, "budget": 1.0}]),
 }
 
 
