@@ -163,4 +163,7 @@ def _in_plain_pytorch(exported: Path) -> tuple[float, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(f"the demo was stopped; what there is lies in {FOLDER}. It begins anew the next time")

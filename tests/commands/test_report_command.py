@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ def test_report_of_a_finished_run(call: Callable, run: Path) -> None:
 def test_report_of_a_run_that_is_not_finished(call: Callable, run: Path) -> None:
     (run / "result.json").unlink()
     assert call("report", run, "--json").json["state"] == "ended early; go on with --resume"
+    told = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**told, "steps": 70}))
+    assert call("report", run, "--json").json["state"] == "ended early; go on with --resume --steps 70"
+    (run / "run.json").write_text(json.dumps(told))
     with RunFolder.open(run, lock=True):
         assert call("report", run, "--json").json["state"].startswith("running (process ")
     assert call("report", run).exit == 0
@@ -154,6 +159,12 @@ def test_a_damaged_line_of_the_losses_is_named(call: Callable, run: Path, line: 
         file.write(line + "\n")
     done = call("report", run)
     assert done.exit == 2 and f"{run / 'losses.jsonl'}, line 43" in done.err and said in done.err
+
+
+def test_report_of_a_run_that_ended_before_its_first_checkpoint(call: Callable, run: Path) -> None:
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    assert "--resume starts from the beginning" in call("report", run, "--json").json["state"]
 
 
 def test_a_run_without_its_losses(call: Callable, run: Path) -> None:

@@ -169,9 +169,20 @@ def _state(recorded: Recorded) -> str:
         return f"running (process {(recorded.path / 'lock').read_text().strip()})"
     except OSError:
         pass
+    from sennit.runtime.checkpoint import folders
+
     if recorded.result is None:
-        return "ended early; go on with --resume"
-    return "finished" if recorded.result["steps"] >= recorded.run["steps"] else "stopped; go on with --resume"
+        if not folders(recorded.path / "checkpoints"):
+            return "ended early, with nothing to go on from: --resume starts from the beginning"
+        return f"ended early; go on with --resume{_to(recorded)}"
+    if recorded.result["steps"] >= recorded.run["steps"]:
+        return "finished"
+    return f"stopped; go on with --resume{_to(recorded)}"
+
+
+def _to(recorded: Recorded) -> str:
+    """How far, where that was asked for beside the recipe."""
+    return "" if recorded.run["steps"] == recorded.run["recipe"].get("steps") else f" --steps {recorded.run['steps']}"
 
 
 def _searches(path: Path) -> list[dict[str, Any]]:

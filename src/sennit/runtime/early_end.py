@@ -55,15 +55,15 @@ class EarlyEnd:
 
     def kept(self) -> str:
         """What there is to go on with."""
-        found = checkpoint.folders(self.folder.checkpoints)
+        found, resume = checkpoint.folders(self.folder.checkpoints), self.facts.resume(self.folder.path)
         if not found and not self.losses:
             return "nothing had been trained yet"
         if not found:
             return (
-                f"there is no checkpoint yet, so --out {self.folder.path} --resume starts from the beginning; lower "
-                "[checkpoint] every to have one earlier"
+                f"there is no checkpoint yet, so {resume} starts from the beginning; lower [checkpoint] every to have "
+                "one earlier"
             )
-        return f"the last checkpoint is {found[-1]}; go on with --out {self.folder.path} --resume"
+        return f"the last checkpoint is {found[-1]}; go on with {resume}"
 
     def given_up(self) -> str:
         """What a run says that did not wait for the subnets in flight."""

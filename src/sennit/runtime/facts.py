@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sennit.runtime.fingerprint import fingerprint
@@ -43,6 +44,11 @@ class Facts:
             comparable &= not meeting.differences(found)
         end = recipe.steps if request.steps is None else request.steps
         return Facts(request, end, recipe.identity(), recipe.to_dict(), found, comparable)
+
+    def resume(self, path: Path) -> str:
+        """What to type to go on: with the number of subnets that was asked for, where that is not the recipe's."""
+        asked = "" if self.end == self.request.recipe.steps else f" --steps {self.end}"
+        return f"--out {path} --resume{asked}"
 
     def run_json(self) -> dict[str, Any]:
         """What `run.json` holds."""

@@ -126,7 +126,8 @@ class _Run:
         if self.stop.asked and len(self.losses) < self.end:
             raise Interrupted(
                 f"stopped after {len(self.losses)} of {self.end} subnets; everything is in "
-                f"{self.folder.path}/checkpoints/{len(self.losses):08d}. Go on with --out {self.folder.path} --resume"
+                f"{self.folder.path}/checkpoints/{len(self.losses):08d}. Go on with "
+                f"{self.facts.resume(self.folder.path)}"
             )
         return {**result, "out": str(self.folder.path)}
 
