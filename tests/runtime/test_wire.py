@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ def passed_on(tensors: list[Tensor | None]) -> tuple[int, list[Tensor | None]]:
     assert len(into) == len(held)
     for target, source in zip(into, held, strict=True):
         assert target.shape == source.shape and target.dtype == source.dtype and source.is_contiguous()
+        assert not source.is_conj() and not source.is_neg(), "what is sent are bytes"
         target.copy_(source)
     return len(held), header.tensors(into, torch.device("cpu"))
 
@@ -89,5 +91,30 @@ def test_some_windows_of_a_piece_go_by_themselves() -> None:
 
 def test_windows_in_another_order_than_they_lie_in_keep_their_names() -> None:
     tensors: list[Tensor | None] = [*reversed(laid_out([(3,), (3,), (5,)], torch.float32))]
+    _, found = passed_on(tensors)
+    assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda t: t.t(), lambda t: t.flip(0), torch.conj, torch._neg_view, lambda t: t.conj().t(),
+        lambda t: torch.view_as_real(t)[..., 0], lambda t: torch.view_as_real(t).transpose(0, 2),
+    ],
+    ids=["transposed", "turned", "conjugated", "negative", "adjoint", "real part", "moved"],
+)  # fmt: skip
+@pytest.mark.parametrize("together", [True, False], ids=["windows", "alone"])
+def test_other_views_of_the_same_bytes_come_as_what_they_show(seen: Any, together: bool) -> None:
+    """Of windows, bytes were sent, whatever view was meant; and NCCL refused what is conjugated when it is read."""
+    windowed = laid_out([(2, 2), (2, 2)], torch.complex64)
+    tensors = [seen(tensor if together else tensor.clone()) for tensor in windowed]
+    sent, found = passed_on([*tensors])
+    assert sent == 2
+    for a, b in zip(tensors, found, strict=True):
+        assert b is not None and torch.equal(a, b)
+
+
+def test_the_same_bytes_as_numbers_of_another_type() -> None:
+    tensors: list[Tensor | None] = [tensor.view(torch.int32) for tensor in laid_out([(2, 2), (3,)], torch.float32)]
     _, found = passed_on(tensors)
     assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))

@@ -66,7 +66,7 @@ def described(tensors: Sequence[Tensor | None]) -> tuple[Described, list[Tensor]
             held.append(found[0])
         else:
             pieces += [(1, _spec(tensor), ()) for tensor in beside]
-            held += [tensor.contiguous() for tensor in beside]
+            held += [tensor.resolve_conj().resolve_neg().contiguous() for tensor in beside]
     return Described(specs, tuple(pieces)), held
 
 
@@ -75,5 +75,12 @@ def _spec(tensor: Tensor) -> Spec:
 
 
 def _lies(tensor: Tensor, place: Place) -> bool:
-    """Whether a window is the one of this place: they may be named in another order than they lie in."""
-    return tensor.storage_offset() * tensor.itemsize == place[0] and tuple(tensor.shape) == place[1]
+    """Whether a window is the one of this place: they may be named in another order than they lie in, and what has been
+    transposed or conjugated since is another view of the same bytes."""
+    if tensor.is_conj() or tensor.is_neg():
+        return False
+    return (tensor.storage_offset() * tensor.itemsize, *_laid(tensor)) == tuple(place)
+
+
+def _laid(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
