@@ -8,14 +8,14 @@ Arguments are read before torch is imported, so `--help` and a wrong flag take a
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from sennit.commands.arguments import read_arguments
 from sennit.commands.failure import failure_of
 from sennit.commands.output import Output
+from sennit.interrupts import Interrupts
 
 
 def main(arguments: Sequence[str] | None = None, results: TextIO | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None, results: TextIO | None = None) 
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     out = Output(json="--json" in given, results=results)
-    signal.signal(signal.SIGTERM, _terminated)
+    Interrupts().listen()
     try:
         return read_arguments(given, out).run(out)
     except SystemExit as error:  # --help, or a usage error that has been shown
@@ -56,8 +56,3 @@ def entry() -> None:
     except KeyboardInterrupt:  # once more, between the lines
         code = 130
     os._exit(code)
-
-
-def _terminated(number: int, frame: Any) -> None:
-    """SIGTERM outside of training ends a command as Ctrl-C does: temporary folders are removed."""
-    raise KeyboardInterrupt

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,21 @@ class Caller:
         return Call(code, shown.out, shown.err)
 
 
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """A command has its own for Ctrl-C and SIGTERM."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str]) -> Iterator[Caller]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield Caller(capfd)
-    signal.signal(signal.SIGTERM, before)
+    with handlers_kept():
+        yield Caller(capfd)
 
 
 @pytest.fixture
@@ -77,9 +88,8 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     shutil.copy(HERE / "nets.py", folder)
     (folder / "r.toml").write_text(RECIPE)
-    before = signal.getsignal(signal.SIGTERM)
-    assert main(["train", str(folder / "r.toml"), "--out", str(folder / "run"), "--workers", "2"]) == 0
-    signal.signal(signal.SIGTERM, before)
+    with handlers_kept():
+        assert main(["train", str(folder / "r.toml"), "--out", str(folder / "run"), "--workers", "2"]) == 0
     return folder / "run"
 
 

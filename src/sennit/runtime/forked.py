@@ -18,6 +18,7 @@ from typing import TypeVar
 import torch
 
 from sennit.data.loader import die_with_parent
+from sennit.interrupts import uninterrupted
 from sennit.runtime.usercode import keep_place
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ def fork() -> int:
     child of ours sets its thread pools up anew."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with warnings.catch_warnings():
+    with uninterrupted(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         return os.fork()
 
