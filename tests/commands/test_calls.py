@@ -43,7 +43,7 @@ def test_a_resumed_run_keeps_what_earlier_calls_counted(call: Callable, workplac
     shown = words_of(call("report", "o").out)
     assert "last call subnets 17 to 22: " in shown
     assert "call 1 subnets 0 to 5: " in shown and "call 2 subnets 6 to 16: " in shown
-    assert "2 workers; budget: " in shown and "plain loop" in shown
+    assert "2 workers; layers: " in shown and "plain loop" in shown
     facts = call("report", "o", "--json").json
     assert facts["earlier"] == three["earlier"]
     assert {key: facts["last_call"][key] for key in COUNTED} == {key: three[key] for key in COUNTED}
@@ -101,7 +101,7 @@ def test_the_budget_is_told_of(call: Callable, workplace: Path) -> None:
     said = call("train", "r.toml", "--out", "o", "--steps", "6", "--workers", "2", "--budget", "0.001").out
     slots = result_of(Path("o"))["slots"]
     hits = f"{100 * slots['hit_rate']:.1f} % of reads were there already"
-    assert f"  budget    {hits}, " in said
+    assert f"  layers    {hits}, " in said
     shown = words_of(call("report", "o").out)
     assert hits in shown and "2 workers on cpu, budget 0.001 GiB" in shown
     assert dict(data_of(Path("o/report.html"))["tiles"])["reads that hit"] == f"{slots['hit_rate']:.3f}"
@@ -165,3 +165,10 @@ def test_replicas_that_a_subnet_has_nothing_for_are_told_of(
     assert done.exit == 0 and (wanted in done.err) == ("use --replicas 3" in done.err) == said
     done = call("simulate", "--space", "cv.c3", "-M", "3", "--subnets", "4", "--no-levers", "--json", *words)
     assert done.exit == 0 and (wanted in done.err) == said and done.json["replicas"] == replicas
+
+
+def test_layers_that_come_and_go_without_a_budget_are_not_said_to_have_one() -> None:
+    """On GPUs, layers of several workers do."""
+    slots = {"hit_rate": 0.5, "fetched_bytes": 2**20, "written_bytes": 0, "stall_s": 0.0}
+    ((name, said),) = counted_rows({"slots": slots})
+    assert "budget" not in name + said and said.startswith("50.0 % of reads were there already")

@@ -19,7 +19,7 @@ def counted_rows(call: Mapping[str, Any]) -> list[tuple[str, str]]:
         rate = slots.get("hit_rate")
         hits = "no reads" if rate is None else f"{100 * rate:.1f} % of reads were there already"
         moved = f"{_mib(slots['fetched_bytes'])} fetched, {_mib(slots['written_bytes'])} written back"
-        rows.append(("budget", f"{hits}, {moved}, {_seconds(slots['stall_s'])} waited for layers"))
+        rows.append(("layers", f"{hits}, {moved}, {_seconds(slots['stall_s'])} waited for layers"))
     if graphs := call.get("graphs"):
         steps = f"{graphs['replayed_steps']:,} steps replayed, {graphs['eager_steps']:,} run eagerly"
         kept = f"; {graphs['kept_steps']:,} of the replayed kept what they made" if "kept_steps" in graphs else ""

@@ -51,7 +51,7 @@ class Engine(Protocol):
 
     @property
     def counted(self) -> Tally | None:
-        """What came of the slots of devices with a budget, up to the last cut; None if there is no budget."""
+        """What came of the slots of devices that have them, up to the last cut; None if none has."""
         ...
 
     def run_to(self, limit: int, interrupted: Callable[[], bool]) -> Segment: ...
