@@ -25,7 +25,7 @@ from sennit.errors import SpaceError
 from sennit.program.calls import FACTORIES, FACTS, IN_PLACE, SIZES, STATISTICS_CALLS, name_of, place
 from sennit.program.opaque import Opaque
 from sennit.program.prune import refs_of, without_dead_steps
-from sennit.program.refusals import MODIFIED, NO_DATA, REBOUND, STATISTICS
+from sennit.program.refusals import MODIFIED, NO_DATA, REBOUND, STATISTICS, UNREGISTERED
 from sennit.program.spec import Spec, call_key, made, specs_of
 from sennit.program.step import Program
 from sennit.program.tape import Tape
@@ -99,6 +99,8 @@ class Recording(TorchFunctionMode):
     # -- modules
 
     def on_module(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if isinstance(module, Choice) and id(module) not in self.r.inlined:
+            raise SpaceError(UNREGISTERED.format(where=place(), kind=type(module).__name__))
         if self.tape.paused:
             return original(module, *args, **kwargs)
         self.r.called.add(id(module))

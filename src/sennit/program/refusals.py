@@ -56,3 +56,8 @@ GIVEN_LIST = """{where}: step {name!r} changes a {kind} that it is given. Steps 
 puts into it another would not see. Let the layer return what is to be handed on:
     wrong:  x = self.layer(x, notes)
     right:  x, note = self.layer(x);  notes.append(note)"""
+
+UNREGISTERED = """{where}: this {kind} is no part of the space: a choice must be made in __init__ and held by a module,
+or its layers are neither found nor trained. Plain lists, tuples and dicts hide what is in them. Write
+    wrong:  self.blocks = [sn.LayerChoice(...), ...]            sn.LayerChoice(...)(x) in forward
+    right:  self.blocks = nn.ModuleList([sn.LayerChoice(...), ...])  (nn.ModuleDict for a dict), in __init__"""

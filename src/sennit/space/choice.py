@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from sennit.errors import ArchError
+from sennit.program.calls import place
 
 Option = int | str | tuple[int, ...]
 """One legal value of a choice: index or key of a candidate, a depth, or a tuple of chosen inputs."""
@@ -79,6 +80,12 @@ class Choice(nn.Module):
             raise ArchError(
                 f"choice {self.label or type(self).__name__!r} was called without an arch; "
                 "call the model space itself: model(x, arch={...})"
+            )
+        if self.label not in _active[-1]:
+            raise ArchError(
+                f"{place()}: choice {self.label or type(self).__name__!r} was called, and the arch has no value for "
+                "it: it is no part of the space, or of a candidate that is not chosen. Hold it in a module (an "
+                "nn.ModuleList, no list), and call candidates only through their choice"
             )
         return _active[-1][self.label]
 
