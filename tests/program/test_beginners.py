@@ -101,3 +101,127 @@ def test_a_choice_of_a_candidate_that_is_not_chosen() -> None:
     with pytest.raises(ArchError, match=r"choice 'outer.1.0' was called, and the arch has no value for it") as caught:
         Net().program({"outer": 0}, X)
     assert str(caught.value).startswith(line_of(Net))
+
+
+class Base(sn.ModelSpace):
+    """Without forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice = sn.LayerChoice([nn.Linear(3, 3), nn.Identity()])
+
+
+class One(Base):
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:  # here
+        return self.choice(x) * scale
+
+
+class Two(Base):
+    def forward(self, x: Tensor, *, mask: Tensor) -> Tensor:  # here
+        return self.choice(x) + mask
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "takes", "given", "reason"),
+    [
+        (One, (X, X, X), "(x, scale=1.0)", "a tuple of 3", "too many positional arguments"),
+        (One, [X, X, X], "(x, scale=1.0)", "a tuple of 3", "too many positional arguments"),
+        (One, (), "(x, scale=1.0)", "a tuple of 0", "missing a required argument: 'x'"),
+        (One, {"x": X, "mask": X}, "(x, scale=1.0)", "a dict with 'x', 'mask'", "unexpected keyword argument 'mask'"),
+        (One, {"input": X}, "(x, scale=1.0)", "a dict with 'input'", "missing a required argument: 'x'"),
+        (Two, X, "(x, *, mask)", "one tensor", "'mask'"),
+        (Two, (X, X), "(x, *, mask)", "a tuple of 2", "too many positional arguments"),
+    ],
+)
+def test_a_forward_that_does_not_take_what_the_data_gives(
+    kind: Any, x: Any, takes: str, given: str, reason: str
+) -> None:
+    with pytest.raises(SpaceError) as caught:
+        kind()(x, arch={"choice": 0})
+    said = str(caught.value)
+    takes = takes.replace("x, mask", "x, *, mask") if "*" in said else takes
+    assert said.startswith(
+        f"{line_of(kind.forward)}: forward of {kind.__name__} takes {takes}, but the data gives {given}"
+    )
+    assert (
+        reason in said and "a tuple or list is splatted, a dict\nbecomes keywords" in said and "docs/files.md" in said
+    )
+
+
+def test_a_dict_whose_keys_are_no_words() -> None:
+    with pytest.raises(SpaceError, match=r"a dict with keys 3: a dict becomes keywords .* must be strings"):
+        One()({3: X}, arch={"choice": 0})
+
+
+class Block(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.choice(x)
+
+
+class Outer(sn.ModelSpace):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+        self.bare = Base()
+        self.join = sn.InputChoice(2)
+        self.chain = sn.Repeat(nn.ReLU(), (0, 1))
+
+    def forward(self, how: str, x: Tensor) -> Tensor:
+        if how == "block":
+            x = self.block(x, 2)  # block
+        if how == "none":
+            x = self.bare(x)  # none
+        if how == "join":
+            x = self.join(x, x)  # join
+        if how == "chain":
+            x = self.chain(input=x)  # chain
+        return x
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("block", "forward of Block takes (x), but it is called with 2 arguments: too many positional"),
+        ("none", "Base has no forward, so there is nothing to run"),
+        ("join", "forward of InputChoice takes (inputs), but it is called with 2 arguments"),
+        ("chain", "forward of Repeat takes (x), but it is called with keywords 'input'"),
+    ],
+)
+def test_a_call_in_a_forward_of_what_holds_choices(how: str, said: str) -> None:
+    arch = {"block.choice": 0, "bare.choice": 0, "join": 0, "chain": 0}
+    with pytest.raises(SpaceError) as caught:
+        Outer()(how, X, arch=arch)
+    assert str(caught.value).startswith(f"{line_of(Outer, f'# {how}')}: {said}")
+
+
+def test_a_space_without_forward() -> None:
+    with pytest.raises(
+        SpaceError, match=r"Base has no forward, .*the data gives one tensor.*\n    def forward\(self"
+    ) as c:
+        Base()(X, arch={"choice": 0})
+    assert str(c.value).startswith(f"{__file__}:{inspect.getsourcelines(Base.__init__)[1]}: ")
+
+
+@pytest.mark.parametrize("result", [None, 4, [], {"loss": None}])
+def test_a_forward_that_returns_no_tensor(result: Any) -> None:
+    class Forgets(Base):
+        def forward(self, x: Tensor) -> Any:  # here
+            self.choice(x)
+            return result
+
+    with pytest.raises(SpaceError) as caught:
+        Forgets()(X, arch={"choice": 1})
+    said = str(caught.value)
+    assert said.startswith(f"{line_of(Forgets)}: forward of Forgets returned {result!r}, in which there is no tensor")
+    assert "return" in said and "{'choice': 1}" in said
+
+
+def test_an_error_of_the_forward_itself_stays() -> None:
+    """Its line is told by commands."""
+
+    class Raises(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.choice(x) + len(3)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match=r"has no len"):
+        Raises()(X, arch={"choice": 0})

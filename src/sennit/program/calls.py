@@ -16,7 +16,7 @@ IN_PLACE = frozenset(
 _OWN_FRAMES = (
     "torch",
     "sennit.program",
-    *(f"sennit.space.{n}" for n in "choice layer_choice input_choice repeat".split()),
+    *(f"sennit.space.{n}" for n in "choice layer_choice input_choice repeat model_space".split()),
 )
 STATISTICS_CALLS = frozenset({"batch_norm", "instance_norm"})
 SIZES = frozenset({"shape", "size", "numel", "__len__"})

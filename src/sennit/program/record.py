@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
 from sennit.program.calls import FACTORIES, FACTS, IN_PLACE, SIZES, STATISTICS_CALLS, name_of, place
+from sennit.program.forwards import refuse_call, refuse_keys, refuse_result
 from sennit.program.opaque import Opaque
 from sennit.program.prune import refs_of, without_dead_steps
 from sennit.program.refusals import MODIFIED, NO_DATA, REBOUND, STATISTICS, UNREGISTERED
@@ -63,6 +64,7 @@ class Recording(TorchFunctionMode):
                 return tensor
             return leaf
 
+        refuse_keys(inputs[1])
         args, kwargs = map_tree(enter, inputs)  # the mode is not on yet
         inputs_template = self.tape.template((args, kwargs), "the call")
         n_inputs = self.tape.n_values
@@ -81,6 +83,7 @@ class Recording(TorchFunctionMode):
             replaced = self.put_back()
         if replaced:
             raise SpaceError(REBOUND.format(path="the code of an inlined module", name=replaced))
+        refuse_result(self.r.root, result, self.arch)
         output = self.tape.template(result, "the result of forward")
         program = Program(self.arch, inputs_template, n_inputs, self.tape.steps, output, refs_of(output))
         return without_dead_steps(program)
@@ -127,6 +130,9 @@ class Recording(TorchFunctionMode):
             tape.blocks.append(tape.numbered(path))
         try:
             result = original(module, *args, **kwargs)
+        except (TypeError, NotImplementedError):
+            refuse_call(module, args, kwargs, is_root=module is self.r.root and len(tape.owners) == 1)
+            raise
         finally:
             tape.owners.pop()
             if block:

@@ -1,0 +1,56 @@
+"""Ordinary mistakes of a first recipe: every command says them with exit code 2, and no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SPACES = """
+import sennit as sn
+from torch import nn
+from nets import Net
+
+class Hidden(Net):
+    def __init__(self):
+        super().__init__()
+        self.more = [sn.LayerChoice([nn.Identity(), nn.ReLU()])]
+    def forward(self, x): return self.more[0](super().forward(x))
+
+class Unheld(Net):
+    def forward(self, x): return sn.LayerChoice([nn.Identity(), nn.ReLU()])(super().forward(x))
+
+class Masked(Net):
+    def forward(self, x, mask): return super().forward(x) * mask
+
+class Bare(sn.ModelSpace):
+    def __init__(self):
+        super().__init__()
+        self.choice = sn.LayerChoice([nn.Linear(8, 4), nn.Linear(8, 4)])
+
+class Forgets(Net):
+    def forward(self, x): super().forward(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "said"),
+    [
+        ("Hidden", 10, "this LayerChoice is no part of the space"),
+        ("Unheld", 13, "this LayerChoice is no part of the space"),
+        ("Masked", 16, "forward of Masked takes (x, mask), but the data gives one tensor"),
+        ("Bare", 19, "Bare has no forward"),
+        ("Forgets", 24, "forward of Forgets returned None"),
+    ],
+)
+@pytest.mark.parametrize("command", ["space", "train", "train --engine plain"])
+def test_a_space(command: str, name: str, line: int, said: str, call: Callable, workplace: Path) -> None:
+    (workplace / "first.py").write_text(SPACES)
+    text = (workplace / "r.toml").read_text().replace("nets.py:Net", f"first.py:{name}")
+    (workplace / "r.toml").write_text(text)
+    first, *options = command.split()
+    found = call(first, "r.toml", *options)
+    assert found.exit == 2 and "Traceback" not in found.err
+    assert f"{workplace / 'first.py'}:{line}: {said}" in " ".join(found.err.split())
+    assert not (workplace / "runs").exists()
