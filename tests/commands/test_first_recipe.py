@@ -54,3 +54,37 @@ def test_a_space(command: str, name: str, line: int, said: str, call: Callable, 
     assert found.exit == 2 and "Traceback" not in found.err
     assert f"{workplace / 'first.py'}:{line}: {said}" in " ".join(found.err.split())
     assert not (workplace / "runs").exists()
+
+
+ORDERS = """
+class NoArgs:
+    def __init__(self): ...
+    def add(self, task): ...
+    def pop(self): ...
+
+class PopsSome:
+    def __init__(self, worker, setting): ...
+    def add(self, task): ...
+    def pop(self, tasks): ...
+
+class NoPop:
+    def __init__(self, worker, setting): ...
+    def add(self, task): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NoArgs", "first.py:3) is called with (worker, setting), once for each worker, but takes ()"),
+        ("PopsSome", "first.py:10) is called as pop(), but takes (self, tasks)"),
+        ("NoPop", "NoPop has no pop; an order has add(task)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["simulate --space 8x4", "train r.toml"])
+def test_an_order(command: str, name: str, said: str, call: Callable, workplace: Path) -> None:
+    (workplace / "first.py").write_text(ORDERS)
+    found = call(*command.split(), "--workers", "2", "--schedule", f"first.py:{name}")
+    assert found.exit == 2 and "Traceback" not in found.err
+    assert said in " ".join(found.err.split())
+    assert not [*(workplace / "runs").glob("*")]

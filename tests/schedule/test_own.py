@@ -89,6 +89,32 @@ class NoPop:
     def __init__(self, worker, setting): ...
     def add(self, task): ...
 
+class NoArgs(Ready):
+    def __init__(self): self.tasks = []
+
+class OneMore(Ready):
+    def __init__(self, worker, setting, depth): self.tasks = []
+
+class Default(Ready): pass
+
+class Bare:
+    def add(self, task): ...
+    def pop(self): ...
+
+class PopsSome(Ready):
+    def pop(self, tasks): return tasks[0]
+
+class AddsNone(Ready):
+    def add(): ...
+
+class Late(Ready):
+    def __init__(self, worker, setting):
+        super().__init__(worker, setting)
+        self.pop = lambda tasks: None
+
+def of_worker(worker): return Ready(worker, None)
+
+of_none = Policy(order=lambda: Ready(0, None))
 mine = Policy(order=lambda worker, setting: CspOrder(setting.awaited), sync="csp", in_flight=lambda setting: 3)
 number = 3
 '''
@@ -119,6 +145,29 @@ def test_a_class_and_a_policy_run(file: Path) -> None:
 def test_an_order_that_is_none_is_refused(name: str, said: str, file: Path) -> None:
     with pytest.raises(UserError, match=said):
         simulated(f"{file}:{name}", 4)
+
+
+UNCALLABLE = [
+    ("NoArgs", r"NoArgs \(.*mine.py:25\) is called with \(worker, setting\).*takes \(\): too many positional"),
+    ("OneMore", r"OneMore \(.*mine.py:28\) is called with .*takes \(worker, setting, depth\): missing .*'depth'"),
+    ("Bare", r"Bare is called with \(worker, setting\).*takes \(\)"),
+    ("of_worker", r"of_worker \(.*mine.py:\d+\) is called with \(worker, setting\).*takes \(worker\)"),
+    ("of_none", r"lambda> \(.*mine.py:\d+\) is called with \(worker, setting\).*takes \(\)"),
+    ("PopsSome", r"PopsSome.pop \(.*mine.py:37\) is called as pop\(\), but takes \(self, tasks\): missing"),
+    ("AddsNone", r"AddsNone.add \(.*\) is called as add\(task\), but takes \(\): too many"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), UNCALLABLE)
+def test_an_order_that_cannot_be_called_is_refused_when_it_is_named(name: str, said: str, file: Path) -> None:
+    with pytest.raises(UserError, match=said + r"(.|\n)*docs/own_schedule.md"):
+        policy(f"{file}:{name}")
+
+
+def test_methods_that_only_an_instance_has_are_looked_at_when_it_is_made(file: Path) -> None:
+    with pytest.raises(UserError, match=r"is called as pop\(\), but takes \(tasks\)"):
+        simulated(f"{file}:Late", 4)
+    assert simulated(f"{file}:Default", 4)[1]
 
 
 def test_no_name_of_ours_is_taken_for_a_file() -> None:

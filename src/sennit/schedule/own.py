@@ -17,6 +17,7 @@ from sennit.errors import UserError
 from sennit.schedule.action import Action, Kind, Table, compact, read_csv
 from sennit.schedule.listed import listed
 from sennit.schedule.order import Order
+from sennit.schedule.own_calls import refuse_methods, refuse_order
 from sennit.schedule.policy import Policy
 from sennit.schedule.setting import Setting
 from sennit.supernet.resolve import resolve
@@ -29,10 +30,11 @@ def policy_from_object(name: str, builtin: Sequence[str]) -> Policy:
     """What `file.py:Name` names, relative to the folder in which the command was typed.
 
     Raises:
-        UserError: no such file or object, or one that is no order.
+        UserError: no such file or object, or one that is no order, or cannot be called as one is.
     """
     found = resolve(name, ".", "--schedule", builtin)
     if isinstance(found, Policy):
+        refuse_order(name, found.order)
         return found
     if not callable(found):
         raise UserError(
@@ -40,13 +42,11 @@ def policy_from_object(name: str, builtin: Sequence[str]) -> Policy:
             f"has add(task) and pop(); got {type(found).__name__}"
         )
 
+    refuse_order(name, found)
+
     def order(worker: int, setting: Setting) -> Order:
         made = found(worker, setting)
-        if missing := [method for method in ("add", "pop") if not callable(getattr(made, method, None))]:
-            raise UserError(
-                f"schedule {name}: {type(made).__name__} has no {' and no '.join(missing)}; an order has add(task), "
-                "told of each ready task, and pop(), which gives the one to run now, or None to wait"
-            )
+        refuse_methods(name, made)
         return cast("Order", made)
 
     return Policy(
