@@ -88,3 +88,73 @@ def test_an_order(command: str, name: str, said: str, call: Callable, workplace:
     assert found.exit == 2 and "Traceback" not in found.err
     assert said in " ".join(found.err.split())
     assert not [*(workplace / "runs").glob("*")]
+
+
+CONSTRUCTORS = """
+import sennit as sn
+import torch
+from torch import nn
+from nets import Net, Points
+
+def fails(how):
+    if how == "torch": nn.Linear(32)
+    if how == "sennit": sn.LayerChoice(5)
+    if how == "python": len(3)
+    if how == "deep": torch.zeros("a")
+    if how == "meta": torch.ones(3).sum().item()
+    if how == "zero": 1 // 0
+
+class Space(Net):
+    def __init__(self, how="", **more):
+        super().__init__(**more)
+        fails(how)
+
+class Data(Points):
+    def __init__(self, split="train", how="", **more):
+        super().__init__(split, **more)
+        fails(how)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "line", "said"),
+    [
+        ("torch", 8, "in fails raised TypeError while {} was made with these {}_args"),
+        ("sennit", 9, "in fails raised TypeError while {} was made with these {}_args"),
+        ("python", 10, "in fails raised TypeError while {} was made with these {}_args"),
+        ("deep", 11, "in fails raised TypeError while {} was made with these {}_args"),
+        ("zero", 13, "in fails raised ZeroDivisionError"),
+    ],
+)
+@pytest.mark.parametrize("of", ["space", "data"])
+def test_an_error_in_a_constructor_has_its_line(
+    of: str, how: str, line: int, said: str, call: Callable, workplace: Path
+) -> None:
+    made(workplace, of, f'how = "{how}"')
+    found = call("space", "r.toml")
+    assert found.exit == 2
+    what = {"space": "the space", "data": "data = 'first.py:Data'"}[of]
+    assert f"{workplace / 'first.py'}:{line} {said.format(what, of)}" in " ".join(found.err.split())
+
+
+def test_values_asked_of_a_tensor_without_data_have_their_line(call: Callable, workplace: Path) -> None:
+    made(workplace, "space", 'how = "meta"')
+    said = " ".join(call("space", "r.toml").err.split())
+    assert f"could not be built on device 'meta': {workplace / 'first.py'}:12 in fails: " in said
+
+
+@pytest.mark.parametrize(("of", "line"), [("space", 17), ("data", 22)])
+def test_arguments_that_are_handed_on_have_the_line_that_does(
+    of: str, line: int, call: Callable, workplace: Path
+) -> None:
+    made(workplace, of, "widht = 3")
+    said = " ".join(call("space", "r.toml").err.split())
+    assert f"{workplace / 'first.py'}:{line} in __init__ raised TypeError" in said and "'widht': 3" in said
+
+
+def made(workplace: Path, of: str, arguments: str) -> None:
+    """A recipe whose space or data is called with these."""
+    (workplace / "first.py").write_text(CONSTRUCTORS)
+    text = (workplace / "r.toml").read_text()
+    old, new = {"space": ("nets.py:Net", "first.py:Space"), "data": ("nets.py:Points", "first.py:Data")}[of]
+    (workplace / "r.toml").write_text(f"{text.replace(old, new)}\n[{of}_args]\n{arguments}\n")

@@ -7,6 +7,7 @@ from typing import Any
 
 from sennit.data import DATA
 from sennit.errors import RecipeError, UserError, first_line
+from sennit.frames import raised_within
 from sennit.strict_call import is_ours, parameters_of, refuse_arguments
 from sennit.supernet.resolve import resolve
 
@@ -37,6 +38,10 @@ def make_dataset(name: str, base: str, data_args: Mapping[str, Any], split: str)
     except UserError:
         raise
     except TypeError as error:
+        if (where := raised_within(error)) and not is_ours(factory):
+            raise RecipeError(
+                f"{where} raised TypeError while data = {name!r} was made with these data_args {arguments!r}: {error}"
+            ) from error
         raise RecipeError(f"data = {name!r} does not take these data_args {arguments!r}: {error}") from error
     except Exception as error:
         if not is_ours(factory):

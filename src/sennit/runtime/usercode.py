@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from sennit.errors import RunError, UserError
+from sennit.frames import OURS, is_users
 
 FRAMES = 12
 """How many of the innermost frames a message shows."""
 
-_OURS = str(Path(__file__).resolve().parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _PLACE = "_sennit_place"
 
 
@@ -26,9 +23,9 @@ def place_in_user_code(error: BaseException) -> str | None:
     if _PLACE in error.__dict__:
         return error.__dict__[_PLACE]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.startswith(_OURS):
+        if frame.filename.startswith(OURS):
             return None
-        if not frame.filename.startswith((*_LIBRARIES, "<")):
+        if is_users(frame.filename):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return None
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError, UserError, first_line
+from sennit.frames import raised_within
 from sennit.space.draw_parts import KNOWN, MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.grafted import Settings, refuse_grafted
 from sennit.space.model_space import ModelSpace
@@ -40,6 +41,8 @@ BUILD = """the space could not be built on device 'meta': {reason}
 Constructors run without data there. Use Python numbers instead of tensor values,
     wrong:  rates = [r.item() for r in torch.linspace(0, 0.1, n)]
     right:  rates = [0.1 * i / (n - 1) for i in range(n)]"""
+
+WITHIN = "{where} raised TypeError while the space was made with these space_args {arguments!r}: {reason}"
 
 OUT_OF_RANGE = (
     "the space cannot be built with these space_args {arguments!r}: {reason}; change the one that it is about"
@@ -95,8 +98,12 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
         if is_ours(factory):  # the spaces that come with sennit run on meta; what they are given is at fault
             raise SpaceError(OUT_OF_RANGE.format(arguments=arguments, reason=first_line(error))) from error
         if isinstance(error, NotImplementedError | RuntimeError):
-            raise SpaceError(BUILD.format(reason=str(error).splitlines()[0])) from error
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            where = raised_within(error)
+            raise SpaceError(BUILD.format(reason=f"{where}: {reason}" if where else reason)) from error
         if isinstance(error, TypeError):
+            if where := raised_within(error):
+                raise SpaceError(WITHIN.format(where=where, arguments=arguments, reason=error)) from error
             raise SpaceError(f"the space does not take these space_args {arguments!r}: {error}") from error
         raise
     if not isinstance(space, nn.Module):
