@@ -202,6 +202,14 @@ def test_a_space_without_forward() -> None:
     assert str(c.value).startswith(f"{__file__}:{inspect.getsourcelines(Base.__init__)[1]}: ")
 
 
+def test_a_space_without_anything_has_its_file() -> None:
+    class Empty(sn.ModelSpace): ...
+
+    with pytest.raises(SpaceError) as told:
+        Empty()(X)
+    assert str(told.value).startswith(f"{__file__}: Empty has no forward")
+
+
 @pytest.mark.parametrize("result", [None, 4, [], {"loss": None}])
 def test_a_forward_that_returns_no_tensor(result: Any) -> None:
     class Forgets(Base):

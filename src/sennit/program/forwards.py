@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 from torch import Tensor, nn
@@ -111,6 +112,8 @@ def _forward_line(module: nn.Module) -> str:
 
 def _class_line(module: nn.Module) -> str:
     """Of its constructor where it has one, else of the file."""
-    code = getattr(type(module).__init__, "__code__", None)
-    own = "__init__" in type(module).__dict__
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None and own else type(module).__module__
+    kind = type(module)
+    code = getattr(kind.__init__, "__code__", None)
+    if code is not None and "__init__" in kind.__dict__:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or kind.__module__
