@@ -167,7 +167,7 @@ class StepsComeWithTheGradient(Simulation):
 
 
 class VersionsHaveNoWay(Simulation):
-    def stepped(self, task: Task) -> None:
+    def after_step(self, task: Task) -> None:
         self.release(self.flights[task.seq_id], task.seq_id, task.run)
 
 

@@ -143,7 +143,7 @@ class Simulation:
                     told = (there, there, "gradient", "", str(last))
                     self.watch(Span(worker, "U", last.seq_id, -1, -1, began, self.now, *told))
                 for _, self.last in what.after:
-                    self.stepped(self.last)
+                    self.after_step(self.last)
             elif what is not None:
                 self.arrived(what)
             else:
@@ -251,7 +251,7 @@ class Simulation:
         if not flight.left[r] and flight.pieces[r].step and self.apart:
             self.due[worker].append((self.now, task))
         elif not flight.left[r]:
-            self.stepped(task)
+            self.after_step(task)
         if self.memory is not None:
             for forward in self.memory.freed(task, worker, flight.pieces[r].held_bytes):
                 self.enter(forward, Came(self.now, "admitted", "memory", task))
@@ -308,7 +308,7 @@ class Simulation:
 
     # -- versions
 
-    def stepped(self, task: Task) -> None:
+    def after_step(self, task: Task) -> None:
         """All gradients of a task's run are there, and its groups have stepped."""
         flight = self.flights[task.seq_id]
         if reach := flight.pieces[task.run].reach:
