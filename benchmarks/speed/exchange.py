@@ -17,9 +17,11 @@ from sennit.space.names import unique_tensors
 
 @dataclass(frozen=True)
 class Exchange:
-    """Attributes:
-    between: bytes a second from one device to another.
-    message_s: seconds from the end of one thing on one device to the beginning of the next on another.
+    """The way between two GPUs.
+
+    Attributes:
+        between: bytes a second.
+        message_s: seconds from the end of one thing on one device to the beginning of the next on another.
     """
 
     between: float

@@ -27,7 +27,8 @@ class Due:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
-        self._open = False
+        self.open = False
+        """Whether there is such a block."""
         self._parts: list[Part] = []
         self._groups: set[GroupStep] = set()
         self._after: list[Callable[[], None]] = []
@@ -36,12 +37,12 @@ class Due:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Steps inside may be put off until the end."""
-        self._open = True
+        self.open = True
         try:
             yield
             self.take()
         finally:
-            self._open = False
+            self.open = False
 
     def step(
         self, group: GroupStep, grads: Mapping[str, Tensor], lr: float, after: Callable[[], None] | None = None
@@ -54,7 +55,7 @@ class Due:
         self._parts += group.parts(grads)
         if after is not None:
             self._after.append(after)
-        if not self._open:
+        if not self.open:
             self.take()
 
     def take(self) -> None:

@@ -32,7 +32,7 @@ from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import BOUNDARY
 from sennit.memory.leaving import Leaving
 from sennit.memory.slot import SMALL, Pool, Slot
-from sennit.memory.stepped import ANYWHERE, Stepped
+from sennit.memory.stepped import ANYWHERE, Made, Stepped
 from sennit.memory.tally import Tally
 
 
@@ -65,11 +65,9 @@ class SlotStore:
         self.leaving = Leaving(self.host, device)
         self.pool = Pool(device, budget)
         self.due = Due(Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device))
-        self.passes: Callable[[Sequence[tuple[str, int, Tensor]]], None] | None = None
-        self.passed: list[tuple[str, int, Tensor]] = []
+        self.passes: Callable[[Sequence[Made]], None] | None = None
+        self.passed: list[Made] = []
         """Groups stepped in a block that is not over."""
-        self.at_once = False
-        """Whether there is such a block."""
         self.total, self.tally = Tally(), Tally()
         """Up to the last `counters()`, and since."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
@@ -282,12 +280,8 @@ class SlotStore:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Around steps that may be taken at once."""
-        self.at_once = True
-        try:
-            with self.due.together(), self.kept.together():
-                yield
-        finally:
-            self.at_once = False
+        with self.due.together(), self.kept.together():
+            yield
         self._pass_on()
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
@@ -314,12 +308,12 @@ class SlotStore:
                 self.passed.append((group, version, slot.flat[BOUNDARY:]))
 
         self.due.step(slot.step, here, lr, after)
-        if not self.at_once:
+        if not self.due.open:
             self._pass_on()
 
     # -- from device to device
 
-    def pass_on(self, to: Callable[[Sequence[tuple[str, int, Tensor]]], None]) -> None:
+    def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
         self.passes = to
 
     def _pass_on(self) -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
+Made = tuple[str, int, Tensor]
+"""A group that has been stepped, its version, and the bytes of its parameters on the device (uint8, one dimension)."""
+
 
 @dataclass(frozen=True)
 class Stepped:

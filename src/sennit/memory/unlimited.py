@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from torch import Tensor
 
 from sennit.memory.eviction import Key
+from sennit.memory.stepped import Made
 from sennit.memory.tally import Tally
 
 
@@ -62,7 +63,7 @@ class Unlimited:
     def expecting(self) -> bool:
         return False
 
-    def pass_on(self, to: Callable[[Sequence[tuple[str, int, Tensor]]], None]) -> None:
+    def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
         """Nobody else reads what is stepped here, but from the host."""
 
     def take(self, group: str, version: int, flat: Tensor) -> None:

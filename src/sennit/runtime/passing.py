@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from sennit.memory.parcel import numbers
+from sennit.memory.stepped import Made
 from sennit.runtime.channel import Message
 from sennit.runtime.share import DeviceStore, Share
-
-Made = tuple[str, int, Tensor]
-"""A group, its version, and the bytes of its parameters on the device."""
 
 
 def passes(readers: Mapping[str, frozenset[int]]) -> bool:

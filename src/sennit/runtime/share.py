@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sennit.executor.capture import Capturing
 from sennit.memory.eviction import Key
+from sennit.memory.stepped import Made
 from sennit.memory.store import HostStore
 from sennit.memory.tally import Tally
 from sennit.plan.plan import Plans
@@ -141,7 +142,7 @@ class DeviceStore(Protocol):
         """Sums of what `counters` has given so far, of a store with a budget."""
         ...
 
-    def pass_on(self, to: Callable[[Sequence[tuple[str, int, Tensor]]], None]) -> None:
+    def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
         """Learn to tell others' devices of groups stepped here: each with its version and its bytes on the device."""
         ...
 

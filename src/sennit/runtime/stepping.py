@@ -11,8 +11,8 @@
 
     bulk:K   folds of K subnets are added up before all this; the bulk's last subnet stands for it
 
-The worker that runs a group's first step owns the group for that subnet (under `bulk:K` for that bulk): it folds,
-clips and steps it.
+One of the workers that run a group's first step (`sennit.plan.stepper`) owns the group for that subnet (under
+`bulk:K` for that bulk): it folds, clips and steps it.
 """
 
 from __future__ import annotations
