@@ -14,7 +14,7 @@ from sennit.commands.output import Output
 from sennit.commands.progress import TrainMeter
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.commands.verify_rows import Row, as_recorded, compare, stopped
-from sennit.commands.verify_told import content, shown
+from sennit.commands.verify_told import Findings, content, shown
 from sennit.errors import Interrupted, RunError, UserError
 
 if TYPE_CHECKING:
@@ -84,10 +84,8 @@ class Verify:
         compare(rows, comparable=not reasons)
         equal = not any(row.different or row.n_violations for row in rows)
         again = None if reasons else as_recorded(rows, recorded.run["engine"])
-        out.result(
-            content(recorded, steps, rows, reasons, again, equal),
-            *shown(recorded, steps, rows, reasons, again, equal),
-        )
+        found = Findings(recorded, steps, rows, reasons, again, equal)
+        out.result(content(found), *shown(found))
         return 0 if equal else 1
 
     def _may_be_left_out(self, recipe: Recipe, workers: int, placement: Placement) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
@@ -10,22 +11,35 @@ from sennit.commands.recorded import HASHES, Recorded
 from sennit.commands.verify_rows import Row
 
 
-def content(
-    recorded: Recorded,
-    steps: int,
-    rows: list[Row],
-    reasons: list[str],
-    again: dict[str, Any] | None,
-    equal: bool,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Findings:
+    """Of one `sennit verify`.
+
+    Attributes:
+        steps: subnets that were trained anew by each row.
+        reasons: why the recorded run cannot be compared; empty if it can.
+        again: the rerun as recorded, where the rule depends on the placement.
+        equal: whether all that must be are.
+    """
+
+    recorded: Recorded
+    steps: int
+    rows: list[Row]
+    reasons: list[str]
+    again: dict[str, Any] | None
+    equal: bool
+
+
+def content(found: Findings) -> dict[str, Any]:
+    """For machines."""
     return {
-        "run": str(recorded.path),
-        "steps": steps,
-        "equal": equal,
-        "comparable": not reasons,
-        "reasons": reasons,
-        "per_placement": per_placement(recorded),
-        "as_recorded": again,
+        "run": str(found.recorded.path),
+        "steps": found.steps,
+        "equal": found.equal,
+        "comparable": not found.reasons,
+        "reasons": found.reasons,
+        "per_placement": per_placement(found.recorded),
+        "as_recorded": found.again,
         "runs": [
             {
                 "name": row.name,
@@ -38,20 +52,15 @@ def content(
                 "first_violations": row.violations,
                 "different": row.different,
             }
-            for row in rows
+            for row in found.rows
         ],
     }
 
 
-def shown(
-    recorded: Recorded,
-    steps: int,
-    rows: list[Row],
-    reasons: list[str],
-    again: dict[str, Any] | None,
-    equal: bool,
-) -> list[Any]:
-    table = Table(title=f"{recorded.path}, {steps} subnets", title_justify="left")
+def shown(found: Findings) -> list[Any]:
+    """For people: a table, and lines below it."""
+    recorded, rows, reasons = found.recorded, found.rows, found.reasons
+    table = Table(title=f"{recorded.path}, {found.steps} subnets", title_justify="left")
     for column in ("run", "schedule", "weights", "optimizer", "losses", "access log", "seconds"):
         table.add_column(column, justify="right" if column == "seconds" else "left")
     for row in rows:
@@ -68,8 +77,8 @@ def shown(
             "a difference is no error"
         )
     if per_placement(recorded):
-        lines += _about_placements(recorded, rows, reasons, again)
-    lines.append("all equal" if equal else "NOT equal: what differs from the plain loop is marked with !=")
+        lines += _about_placements(recorded, rows, reasons, found.again)
+    lines.append("all equal" if found.equal else "NOT equal: what differs from the plain loop is marked with !=")
     return [table, *lines]
 
 
