@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runs import commit, equal, prepare, run, timed_recipe
+from runs import a_gpu_each, commit, equal, prepare, run, timed_recipe
 from speed.kept import Kept
 
 from sennit.recipe import Placement
@@ -68,9 +68,9 @@ def main() -> int:
     chosen = given.runs.split(";") if given.runs else [f"pipeline {n + 1}" for n in range(given.gpus)] + ["plain 1"]
     good = True
     for engine, workers in map(str.split, chosen):
-        own = {"transport": "nccl"} if given.device == "cuda" else {}  # a GPU each, or times would mean nothing
-        more = {**own, **given.placement} if engine == "pipeline" else {}
+        more = given.placement if engine == "pipeline" else {}
         placement = Placement(workers=int(workers), device=given.device, **more)
+        a_gpu_each(placement)
         runs.append(run(recipe, "plain" if engine == "plain" else "pipeline", placement, given.steps))
         good = equal(runs) and all("why" not in row for row in runs)
         print(json.dumps({k: str(v)[:100] for k, v in runs[-1].items() if k != "placement"}), flush=True)

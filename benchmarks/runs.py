@@ -23,6 +23,7 @@ from sennit.runtime.forked import in_child
 from sennit.runtime.refuse import check
 from sennit.runtime.request import EngineName, Progress, Request
 from sennit.runtime.train import train
+from sennit.runtime.transport import gpu_count, shared_gpus
 from sennit.trace.events import Trace, read_call
 from sennit.trace.perfetto import MOST_SPANS
 
@@ -48,6 +49,17 @@ def timed_recipe(path: str, data: str | None = None, batch: int = 0) -> Recipe:
         recipe, data_args=arguments, batch_size=batch or recipe.batch_size,
         checkpoint=replace(recipe.checkpoint, every=10**9), evaluate=replace(recipe.evaluate, every=0),
     )  # fmt: skip
+
+
+def a_gpu_each(placement: Placement) -> None:
+    """Workers that share a GPU take turns: their times mean nothing.
+
+    Raises:
+        UserError: they would.
+    """
+    shared = shared_gpus(placement.workers, gpu_count()) if placement.device == "cuda" else ""
+    if shared:
+        raise UserError(f"{shared}; this is measured with a GPU for each worker")
 
 
 def prepare(recipe: Recipe, placement: Placement) -> float:

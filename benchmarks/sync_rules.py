@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runs import HASHES, commit
+from runs import HASHES, a_gpu_each, commit
 
 from sennit.profile.quick import block_order
 from sennit.profile.waits import FORMAT, Waits
@@ -66,8 +66,8 @@ WARM_S = 8.0
 def one(recipe: Recipe, rule: str, m: int, workers: int, given: argparse.Namespace) -> dict[str, Any]:
     sync, placed = RULES[rule]
     made = replace(recipe, sync=sync, micro_batches=m)
-    own = {"transport": "nccl"} if given.device == "cuda" else {}  # a GPU each, or times would mean nothing
-    placement = Placement(workers=workers, device=given.device, **own, **(placed if workers > 1 else {}))
+    placement = Placement(workers=workers, device=given.device, **(placed if workers > 1 else {}))
+    a_gpu_each(placement)
     if given.waits:
         given.scratch.write_text(json.dumps(waits_of(Path(given.waits), m)))
         placement = replace(placement, waits=str(given.scratch))

@@ -9,11 +9,9 @@ ahead as far as headers let them, as workers with nothing else to do.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +19,9 @@ from torch import Tensor
 
 from sennit.runtime.channel import Message
 from sennit.runtime.control import Line
+from sennit.runtime.direct import DirectChannel
 from sennit.runtime.forked import in_children
-from sennit.runtime.nccl import NcclChannel
+from sennit.runtime.reach import CudaReach
 from sennit.runtime.transport import device_of
 
 WARM, HOPS = 20, 200
@@ -31,24 +30,18 @@ WARM, HOPS = 20, 200
 def hop_s(nbytes: int, warm: int = WARM, hops: int = HOPS) -> float:
     """Seconds of a hop of so many bytes between GPUs 0 and 1, there and back taken alike."""
     lines = Line.pair("0", "1")
-    with tempfile.TemporaryDirectory() as folder:
-        ends: list[Callable[[], Any]] = [
-            partial(_bounce, rank, lines[rank], Path(folder) / "meeting", nbytes // 4, warm, hops) for rank in (0, 1)
-        ]
-        found = in_children(ends)
+    ends: list[Callable[[], Any]] = [partial(_bounce, rank, lines[rank], nbytes // 4, warm, hops) for rank in (0, 1)]
+    found = in_children(ends)
     for line in lines:
         line.close()
     return found[0]
 
 
-def _bounce(rank: int, line: Line, meeting: Path, numbers: int, warm: int, hops: int) -> float:
+def _bounce(rank: int, line: Line, numbers: int, warm: int, hops: int) -> float:
     device = device_of(rank, 2)
     torch.cuda.set_device(device)
-    channel = NcclChannel(rank, {1 - rank: line}, meeting, device)
-    value, began = (
-        torch.ones(max(1, numbers), device=device).add_(0),
-        0.0,
-    )  # the kernel is loaded before anything is sent
+    channel = DirectChannel(rank, {1 - rank: line}, CudaReach(device))
+    value, began = torch.ones(max(1, numbers), device=device), 0.0
     for n in range(warm + hops):
         if n == warm:
             torch.cuda.synchronize(device)
@@ -65,7 +58,7 @@ def _bounce(rank: int, line: Line, meeting: Path, numbers: int, warm: int, hops:
     return seconds
 
 
-def _next(channel: NcclChannel) -> Tensor:
+def _next(channel: DirectChannel) -> Tensor:
     """The value, as soon as work that reads it may be launched."""
     while True:
         found = next(iter(channel.receive()), None) or channel.awaited()

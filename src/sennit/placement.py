@@ -20,8 +20,8 @@ class Placement:
     device: str = "cpu"
     """`cpu`, `cuda`, or `virtual`: workers wait where they would compute."""
     transport: str = "auto"
-    """Between workers on GPUs: `nccl`, one worker on each; `host`, through its memory, so that workers may share a GPU;
-    or `auto`: nccl if there are enough GPUs."""
+    """Between workers on GPUs: `direct`, one reads memory of the other's GPU; `host`, through memory of the host; or
+    `auto`: direct if the system lets them."""
     waits: str | None = None
     """A file of seconds per block for virtual devices; default is a quick profile."""
     plan: str | None = None
@@ -64,8 +64,8 @@ class Placement:
         depth_of(self.workers, self.replicas)
         if self.device not in ("cpu", "cuda", "virtual"):
             raise RecipeError(f"--device must be cpu, cuda or virtual, got {self.device!r}")
-        if self.transport not in ("auto", "nccl", "host"):
-            raise RecipeError(f"--transport must be auto, nccl or host, got {self.transport!r}")
+        if self.transport not in ("auto", "direct", "host"):
+            raise RecipeError(f"--transport must be auto, direct or host, got {self.transport!r}")
         if self.transport != "auto" and self.device != "cuda":
             raise RecipeError(
                 f"--transport {self.transport} says how tensors travel between GPUs, got --device {self.device}; use "

@@ -26,7 +26,7 @@ from sennit.recipe import read_recipe
 from sennit.supernet.hashes import state_hash
 from sennit.supernet.keys import key_for
 from sennit.trace.span import Span
-from tests.runtime.gloo import through_gloo
+from tests.runtime.host_gpu import stand_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -218,7 +218,7 @@ def test_seconds_of_forwards_backwards_and_steps_are_all_seconds_of_the_sampled_
 
 
 def test_a_hop_is_a_part_of_a_way_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    through_gloo(monkeypatch, 2)
+    stand_in(monkeypatch, 2)
     monkeypatch.setattr(hops, "device_of", lambda rank, gpus: torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     began = time.perf_counter()

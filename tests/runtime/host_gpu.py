@@ -1,4 +1,4 @@
-"""A GPU that is memory of the host: `--device cuda` goes its whole way without one, with copies that come late."""
+"""GPUs that are memory of the host: `--device cuda` goes its whole way without one, with copies that come late."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sennit.memory import cuda
 from sennit.runtime import facts, gpu, pipeline, refuse
 from sennit.runtime.fingerprint import fingerprint
 from tests.memory.late import LateDevice
+from tests.runtime.host_reach import HostReach
 
 
 def stand_in(patch: pytest.MonkeyPatch, gpus: int = 1) -> None:
@@ -26,6 +27,7 @@ def stand_in(patch: pytest.MonkeyPatch, gpus: int = 1) -> None:
     patch.setattr(facts, "fingerprint", told)
     patch.setattr(gpu, "device_of", lambda rank, gpus: torch.device("cpu"))
     patch.setattr(gpu, "_take", lambda device, rank, share: None)
+    patch.setattr(gpu, "CudaReach", HostReach)
     patch.setattr(gpu, "CudaDevice", lambda device, pinned: LateDevice())
     patch.setattr(cuda, "pin", lambda memory, device: "memory of the host")
     patch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None))

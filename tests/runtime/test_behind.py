@@ -26,7 +26,7 @@ from sennit.runtime.tasks import Tasks
 from sennit.runtime.told import Told
 from sennit.runtime.worker import Worker
 from sennit.schedule.before_step import before_step
-from tests.runtime.gloo import through_gloo
+from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
 from tests.runtime.test_sync_rules import CHAIN
@@ -48,7 +48,7 @@ def test_no_forward_waits_for_a_batch_that_a_loader_has(
     monkeypatch.setattr(Stopwatch, "behind", lambda self: worker.BACKLOG)
     made = recipe(steps=12)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 2)
+    stand_in(monkeypatch, 2)
     real, forward = BatchSource.there, Tasks.forward
 
     def there(self: BatchSource, seq_id: int) -> bool:
@@ -70,7 +70,7 @@ def test_no_forward_waits_for_a_batch_that_a_loader_has(
 def test_nothing_is_prepared_while_a_device_waits_for_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is as far as its host: what is ready, or on its way, is launched before anything is prepared."""
     made = recipe(steps=12, clip="layer:1.0")
-    through_gloo(monkeypatch, 2)
+    stand_in(monkeypatch, 2)
     prepare, prepared = Worker.prepare, mmap.mmap(-1, mmap.PAGESIZE)
 
     def checked(self: Worker, *, record: bool = True) -> bool:
@@ -100,7 +100,7 @@ def test_a_subnet_is_let_in_behind_a_task_and_not_before_one(tmp_path: Path, mon
     """What makes a forward ready may also end the subnet before, so that another may come in: that can wait."""
     made = recipe(steps=12)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 2)
+    stand_in(monkeypatch, 2)
     last = ["launched"]
 
     def noting(cls: Any, name: str, what: str) -> None:
@@ -131,7 +131,7 @@ def test_no_step_goes_before_a_backward_that_is_awaited(
     """Gradients of a run may be complete while a backward of the same subnet is ready: it goes first."""
     made = recipe(steps=12, clip="layer:1.0", micro_batches=3)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 2)
+    stand_in(monkeypatch, 2)
     step, told, waited = Worker.step, Stepping.step, mmap.mmap(-1, mmap.PAGESIZE)
     if where == "by the host":
         monkeypatch.setattr(stepping_of, "computable", lambda grads: False)
@@ -167,7 +167,7 @@ def test_asynchronous_workers_find_what_they_have_stepped(
     """Reads that take whatever is there depend on no norm's way to the host, nor on which backward is ready."""
     made = recipe(**{**CHAIN, "sync": sync, "clip": "layer:0.1", "steps": 12, "micro_batches": 2})
     found = hashes(run(made, tmp_path / "cpu", workers=3))
-    through_gloo(monkeypatch, 3)
+    stand_in(monkeypatch, 3)
     for late in (1, 3, 20):
         looked: Counter[int] = Counter()
 

@@ -27,7 +27,6 @@ from sennit.runtime.told import Told
 from sennit.runtime.worker import Worker
 from sennit.supernet.bits import same_bits
 from sennit.supernet.sync import Shared
-from tests.runtime.gloo import through_gloo
 from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
@@ -84,7 +83,7 @@ def test_clipping_on_a_device_gives_the_bits_of_the_plain_loop(
     changes, placed, there = CASES[case]
     made = recipe(**{"clip": "layer:0.5", **changes, "steps": 12})
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, placed["workers"])
+    stand_in(monkeypatch, placed["workers"])
     seen = counted(monkeypatch)
     result = run(made, tmp_path / "run", device="cuda", **placed)
     assert hashes(result) == plain and not violations(tmp_path / "run")
@@ -94,7 +93,7 @@ def test_clipping_on_a_device_gives_the_bits_of_the_plain_loop(
 def test_what_has_been_stepped_is_read_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subnets that follow one another: behind the steps of one, the first thing to do is the next one's forward."""
     made = recipe(**{**CHAIN, "steps": 8})
-    through_gloo(monkeypatch, 1)
+    stand_in(monkeypatch, 1)
     stepped, seen = [False], mmap.mmap(-1, mmap.PAGESIZE)
     there, execute, idle = Stepping.by_layer_there, Tasks.execute, Worker.hear_awaited
 
@@ -121,7 +120,7 @@ def test_what_has_been_stepped_is_read_next(tmp_path: Path, monkeypatch: pytest.
 def test_asynchronous_workers_wait_for_no_norm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = recipe(**{**CHAIN, "sync": "asp:none", "clip": "layer:0.1", "steps": 12, "micro_batches": 2})
     found = hashes(run(made, tmp_path / "cpu", workers=3))
-    through_gloo(monkeypatch, 3)
+    stand_in(monkeypatch, 3)
     seen = counted(monkeypatch)
     assert hashes(run(made, tmp_path / "there", device="cuda", workers=3)) == found
     assert (seen[0], seen[1]) == (1, 0)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from sennit.errors import RecipeError, UserError
 from sennit.recipe import Placement
-from sennit.runtime import gpu, refuse
+from sennit.runtime import gpu
 from sennit.runtime.channel import Arena, Message, SharedMemoryChannel
 from sennit.runtime.control import Line
 from sennit.runtime.fingerprint import different
 from sennit.runtime.share import Parts
-from sennit.runtime.transport import device_of, shared_gpus, transport_of
+from sennit.runtime.transport import device_of, shared_gpus
 from tests.memory.late import LateDevice
 from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
@@ -131,36 +131,20 @@ def test_workers_of_one_device_give_the_bits_of_the_plain_loop(
     assert placement["transport"] == PLACED[case].get("transport", "auto")
 
 
-def test_what_a_transport_means() -> None:
-    def meant(gpus: int, workers: int, transport: str = "auto") -> str:
-        return transport_of(Placement(workers=workers, device="cuda", transport=transport), gpus)
-
-    assert [meant(2, n) for n in (1, 2, 3)] == ["nccl", "nccl", "host"]
-    assert meant(4, 4, "nccl") == "nccl" and meant(4, 2, "host") == "host"
-    with pytest.raises(UserError, match=r"nccl needs a GPU for each worker, got --workers 4 and 1 GPU.*--workers 1"):
-        meant(1, 4, "nccl")
+def test_workers_take_turns_at_gpus() -> None:
     assert [str(device_of(rank, 2)) for rank in range(4)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "virtual"])
-@pytest.mark.parametrize("transport", ["nccl", "host"])
+@pytest.mark.parametrize("transport", ["direct", "host"])
 def test_a_transport_is_of_gpus(device: str, transport: str) -> None:
     with pytest.raises(RecipeError, match=f"--transport {transport} .* between GPUs, got --device {device}; use"):
         Placement(device=device, transport=transport)
 
 
 def test_an_unknown_transport_is_refused() -> None:
-    with pytest.raises(RecipeError, match="--transport must be auto, nccl or host, got 'gloo'"):
+    with pytest.raises(RecipeError, match="--transport must be auto, direct or host, got 'gloo'"):
         Placement(device="cuda", transport="gloo")
-
-
-def test_nccl_with_too_few_gpus_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refuse, "gpu_count", lambda: 1)
-    with pytest.raises(UserError, match="nccl needs a GPU for each worker"):
-        run(recipe(steps=4), tmp_path / "run", workers=2, device="cuda", transport="nccl")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_gpu_that_takes_one_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from sennit.memory.stepped import Stepped
 from sennit.runtime.passing import Passing
 from tests.memory.test_slots import NeverDevice
 from tests.memory.test_store import filled, store
-from tests.runtime.gloo import through_gloo
+from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
@@ -46,7 +46,7 @@ def test_what_is_passed_on_has_the_bits_of_the_plain_loop(
 ) -> None:
     made, placed = of_case(case)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     result = run(made, tmp_path / "run", **placed)
     assert hashes(result) == plain and not violations(tmp_path / "run")
     assert result["slots"]["passed"] > 0
@@ -60,7 +60,7 @@ def test_what_is_passed_on_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def spoilt(self: SlotStore, group: str, version: int, flat: Tensor) -> None:
         real(self, group, version, torch.zeros_like(flat))
 
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     monkeypatch.setattr(SlotStore, "take", spoilt)
     assert hashes(run(made, tmp_path / "run", **placed)) != plain
 
@@ -69,7 +69,7 @@ def test_what_is_passed_on_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_whoever_gets_nothing_reads_the_host(nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, placed = of_case("two")
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     if nobody == "sends":
         monkeypatch.setattr(Passing, "stepped", lambda self, made: None)
     else:
@@ -82,7 +82,7 @@ def test_it_goes_on_from_where_it_ended_on_other_workers(tmp_path: Path, monkeyp
     """Versions that were passed on are in the checkpoint, with the state that stayed where it was."""
     made, placed = of_case("two by two, chunks")
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     run(made, tmp_path / "run", **{**placed, "steps": 5})
     assert hashes(run(made, tmp_path / "run", resume=True, device="cuda", workers=2, replicas=2)) == plain
 

@@ -43,9 +43,9 @@ class Train:
     """Of these, how many share a stage and take different micro-batches of it; N is a multiple of R."""
     device: Literal["cpu", "cuda", "virtual"] = "cpu"
     """Where workers compute; with virtual they wait instead."""
-    transport: Literal["auto", "nccl", "host"] = "auto"
-    """With --device cuda. nccl: each worker has a GPU; host: tensors pass through the host, so workers may share a GPU;
-    auto: nccl if there are enough GPUs."""
+    transport: Literal["auto", "direct", "host"] = "auto"
+    """With --device cuda. direct: a worker reads memory of another's GPU; host: tensors pass through the host; auto:
+    direct if the system lets workers do so."""
     waits: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: measured)")] = None
     """With --device virtual: a file of seconds per block."""
     engine: Literal["pipeline", "plain"] = "pipeline"

@@ -27,6 +27,7 @@ from torch import Tensor
 from sennit.memory.device import Device, HostDevice
 from sennit.memory.layout import BOUNDARY
 from sennit.runtime.control import Line
+from sennit.runtime.places import Places
 
 ARENA_BYTES = 1 << 28
 """Size of each worker's arena; pages that are never used cost nothing."""
@@ -77,38 +78,13 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
-class Arena:
-    """First-fit places in a block of shared memory."""
+class Arena(Places):
+    """Places in memory that processes share which are forked later."""
 
     def __init__(self, size: int = ARENA_BYTES) -> None:
-        self.size = size
+        super().__init__(size)
         self.memory = mmap.mmap(-1, size)
         self.block = torch.frombuffer(self.memory, dtype=torch.uint8)
-        self.free: list[tuple[int, int]] = [(0, size)]  # (offset, length), by offset
-
-    def take(self, nbytes: int) -> int | None:
-        """Offset of a free place, or None if there is none now."""
-        need = max(BOUNDARY, -(-nbytes // BOUNDARY) * BOUNDARY)
-        for i, (offset, length) in enumerate(self.free):
-            if length >= need:
-                if length == need:
-                    del self.free[i]
-                else:
-                    self.free[i] = (offset + need, length - need)
-                return offset
-        return None
-
-    def give(self, offset: int, nbytes: int) -> None:
-        """Give a place back; neighbours grow together."""
-        need = max(BOUNDARY, -(-nbytes // BOUNDARY) * BOUNDARY)
-        i = 0
-        while i < len(self.free) and self.free[i][0] < offset:
-            i += 1
-        self.free.insert(i, (offset, need))
-        for at in (i, i - 1):
-            if 0 <= at < len(self.free) - 1 and sum(self.free[at]) == self.free[at + 1][0]:
-                self.free[at] = (self.free[at][0], self.free[at][1] + self.free[at + 1][1])
-                del self.free[at + 1]
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         nbytes = dtype.itemsize

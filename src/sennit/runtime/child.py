@@ -65,8 +65,7 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
             from sennit.runtime.gpu import gpu_worker
 
             log = AccessLog(logs, rank)
-            rendezvous = logs.with_name(f".rendezvous.{os.getppid()}")
-            worker = gpu_worker(rank, share, lines, arenas, launcher, log, rendezvous)
+            worker = gpu_worker(rank, share, lines, arenas, launcher, log)
         else:
             channel: Channel
             if share.hosts is None:

@@ -126,7 +126,6 @@ class Crew:
 
     def kill(self) -> None:
         """Kill whoever is still there."""
-        self.logs.with_name(f".rendezvous.{os.getpid()}").unlink(missing_ok=True)
         for process in self.processes:
             if not process.gone:
                 with contextlib.suppress(ProcessLookupError):

@@ -18,7 +18,7 @@ from sennit.runtime.placing import read_plan, refuse_races
 from sennit.runtime.request import Request
 from sennit.runtime.scheduling import settled
 from sennit.runtime.taking import refuse_existing
-from sennit.runtime.transport import gpu_count, transport_of
+from sennit.runtime.transport import gpu_count
 from sennit.supernet.bits import same_bits
 from sennit.supernet.samplers import refuse_unrepeatable
 
@@ -72,7 +72,6 @@ def check(request: Request) -> None:
         if not gpus:
             build = "" if torch.version.cuda else f"; this torch ({torch.__version__}) is built without CUDA"
             raise UserError(f"--device cuda needs a GPU, torch sees none{build}. Use --device cpu; see `sennit doctor`")
-        transport_of(request.placement, gpus)
     built.loss_function  # noqa: B018 - found now, not at the first step
     built.example  # noqa: B018
     if not recipe.allow_nondeterministic and not same_bits(built.batches[0], built.batches[0]):

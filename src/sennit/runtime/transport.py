@@ -1,21 +1,25 @@
-"""How tensors travel between workers on GPUs, and on which GPU a worker is.
+"""On which GPU a worker is, and how tensors travel between workers on GPUs.
 
-    nccl    GPU ───────────────────────▶ GPU     each worker has a GPU of its own: NCCL refuses two on one
-    host    GPU ─▶ arena of the host ─▶ GPU      worker r is on GPU r mod G, so that several may share one
-    auto    nccl if there are enough GPUs, else host
+    direct  GPU ───────────────────────▶ GPU     memory of one worker's GPU is read by the other (`direct.py`)
+    host    GPU ─▶ arena of the host ─▶ GPU
+    auto    direct; host where the system does not let one process read another's GPU
 
-Workers that share a GPU take turns at it, so a run of them shows that bits are equal, not how fast several GPUs are.
+Worker r is on GPU r mod G. Workers that share a GPU take turns at it, so a run of them shows that bits are equal, not
+how fast several GPUs are.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
 
 import torch
 
 from sennit.errors import UserError
-from sennit.recipe import Placement
+from sennit.runtime.channel import Channel
+from sennit.runtime.control import Line
+from sennit.runtime.direct import DirectChannel, Unreachable
 from sennit.runtime.forked import in_child
+from sennit.runtime.reach import Reach
 
 
 def gpu_count() -> int:
@@ -23,19 +27,24 @@ def gpu_count() -> int:
     return in_child(torch.cuda.device_count)
 
 
-def transport_of(placement: Placement, gpus: int) -> Literal["nccl", "host"]:
-    """What the placement's transport means on a machine with so many GPUs.
+def channel_by(
+    transport: str, rank: int, lines: Mapping[int, Line], reach: Callable[[], Reach], host: Callable[[], Channel]
+) -> Channel:
+    """The channel of a worker on a GPU: the same kind for all, since whether memory can be read is agreed on.
 
     Raises:
-        UserError: NCCL, and fewer GPUs than workers.
+        UserError: `direct` is asked for and cannot be.
     """
-    enough = placement.workers <= gpus
-    if placement.transport == "nccl" and not enough:
-        raise UserError(
-            f"--transport nccl needs a GPU for each worker, got --workers {placement.workers} and {gpus} GPU(s); leave "
-            f"it out, so that workers share a GPU and tensors pass through the host, or use --workers {gpus}"
-        )
-    return "nccl" if enough and placement.transport != "host" else "host"
+    if transport != "host":
+        try:
+            return DirectChannel(rank, lines, reach())
+        except Unreachable as error:
+            if transport == "direct":
+                raise UserError(
+                    f"--transport direct lets workers read memory of one another's GPUs, which this system refuses: "
+                    f"{error}. Leave it out, so that tensors pass through the host"
+                ) from error
+    return host()
 
 
 def device_of(rank: int, gpus: int) -> torch.device:

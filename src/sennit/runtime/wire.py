@@ -1,9 +1,9 @@
-"""What the tensors of a message are on their way: one piece, where they lie in one.
+"""What the tensors of a message are on their way: one piece, where they lie in one, and all pieces one row of bytes.
 
-    weight.grad │ bias.grad │ scale.grad        windows of one tensor, as a captured backward leaves them
-    └────────── sent as one ───────────┘        the receiver makes the same windows of what has come
+weight.grad │ bias.grad │ scale.grad        windows of one tensor, as a captured backward leaves them
+└────────── sent as one ───────────┘        the receiver makes the same windows of what has come
 
-To send a tensor, and to receive it, takes the hosts of two GPUs about as long as five launches, whatever its size.
+│ piece 0 │  │ piece 1 │  │ piece 2 │       `laid_out`: each begins where a tensor of its own might
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from sennit.memory.parcel import Place, bundle, windows
 
 Spec = tuple[tuple[int, ...], torch.dtype]
 """Shape and type."""
+
+ALIGNED = 512
+"""Bytes. A tensor of its own begins at a multiple of it on a GPU, and libraries choose kernels by where numbers lie."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,30 @@ def _lies(tensor: Tensor, place: Place) -> bool:
 
 def _laid(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
     return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+
+
+def laid_out(specs: Sequence[Spec]) -> tuple[list[Place], int]:
+    """Where contiguous tensors lie one behind the other, and how many bytes that takes."""
+    places: list[Place] = []
+    end = 0
+    for shape, dtype in specs:
+        strides: list[int] = []
+        numel = 1
+        for n in reversed(shape):
+            strides.append(numel)
+            numel *= n
+        places.append((end, shape, tuple(reversed(strides)), dtype))
+        end += -(-numel * dtype.itemsize // ALIGNED) * ALIGNED
+    return places, end
+
+
+def rows(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Contiguous tensors as rows of numbers, and the rows of `flat` (uint8) where they lie if they are `laid_out`: all
+    of one type, so that one launch copies them."""
+    types = {tensor.dtype for tensor in tensors}
+    dtype = types.pop() if len(types) == 1 else torch.uint8
+    sources = [tensor.view(-1).view(dtype) for tensor in tensors]
+    sizes: list[int] = []
+    for row in sources:
+        sizes += row.numel(), -row.nbytes % ALIGNED // dtype.itemsize
+    return list(flat.view(dtype).split(sizes))[::2], sources

@@ -13,7 +13,7 @@ from sennit.memory.store import HostStore
 from sennit.recipe import CheckpointRule
 from sennit.runtime.load import load_run
 from sennit.supernet.hashes import hash_tensors
-from tests.runtime.gloo import through_gloo
+from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
@@ -35,7 +35,7 @@ def test_workers_that_take_messages_early_give_the_bits_of_the_plain_loop(
     """Nothing is ever there before it is waited for, so everything is taken early."""
     made = recipe(**{"steps": 8, "micro_batches": 4, **changes})
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     result = run(made, tmp_path / "run", device="cuda", **PLACED[case])
     assert hashes(result) == plain and not violations(tmp_path / "run")
 
@@ -44,7 +44,7 @@ def test_a_resumed_run_steps_what_waited_where_it_is_used(tmp_path: Path, monkey
     """Worker 0 stepped it, on its own device, and nobody else ever saw that version."""
     changes: dict[str, Any] = {**NORMLESS, "shared": "delayed:4"}
     plain = hashes(run(recipe(**changes), tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     run(recipe(**changes), tmp_path / "run", steps=5, device="cuda", workers=2)
     assert hashes(run(recipe(**changes), tmp_path / "run", resume=True, device="cuda", workers=2)) == plain
     assert not violations(tmp_path / "run")
@@ -56,7 +56,7 @@ def test_a_worker_that_is_held_up_after_it_has_written_statistics(
     """What others have written since is not taken for its own."""
     made = recipe(steps=4, micro_batches=4)
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     real = HostStore.move
 
     def move(self: HostStore, group: str, word: tuple[int, int, int]) -> None:
@@ -76,7 +76,7 @@ def test_a_loss_that_is_not_finite_right_after_a_cut(
         **{**TIED, "micro_batches": 2, "data": "tied.py:Spoilt", "data_args": {"spoilt": 0}},
         checkpoint=CheckpointRule(every=5),
     )
-    through_gloo(monkeypatch, 4)
+    stand_in(monkeypatch, 4)
     kept: list[tuple[str, str, str]] = []
     for name, placed in {"plain": {"engine": "plain"}, "two": {"workers": 2, "device": device}}.items():
         with pytest.raises(NanLossError, match="5 is nan in micro-batch 0; the state before"):
