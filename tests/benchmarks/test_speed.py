@@ -27,6 +27,7 @@ from sennit.supernet.hashes import state_hash
 from sennit.supernet.keys import key_for
 from sennit.trace.span import Span
 from tests.runtime.host_gpu import stand_in
+from tests.runtime.host_reach import HostReach
 
 ROOT = Path(__file__).parents[2]
 
@@ -220,6 +221,8 @@ def test_seconds_of_forwards_backwards_and_steps_are_all_seconds_of_the_sampled_
 def test_a_hop_is_a_part_of_a_way_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, 2)
     monkeypatch.setattr(hops, "device_of", lambda rank, gpus: torch.device("cpu"))
+    monkeypatch.setattr(hops, "CudaReach", HostReach)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     began = time.perf_counter()
     hop = hops.hop_s(4096, warm=3, hops=10)

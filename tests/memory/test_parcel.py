@@ -61,6 +61,16 @@ def test_all_windows_of_one_thing_are_a_bundle_and_fewer_are_not() -> None:
     assert bundle([]) is None
 
 
+def test_windows_of_something_within_something_lie_there() -> None:
+    """Pieces of a message are received into one memory."""
+    flat = torch.arange(48, dtype=torch.uint8)
+    places = [(0, (2,), (1,), torch.uint8), (4, (2,), (1,), torch.uint8)]
+    (piece,) = views(flat, [(16, (8,), (1,), torch.uint8)])
+    for within in (piece, flat[16:24]):
+        assert [t.tolist() for t in windows(within, places)] == [[16, 17], [20, 21]]
+    assert bundle(windows(piece, places)) is not None
+
+
 OPTIMIZERS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("sgd", {}, ()),
     ("sgd", {"momentum": 0.9, "weight_decay": 1e-2, "nesterov": True}, ("momentum_buffer",)),

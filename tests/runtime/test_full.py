@@ -30,7 +30,6 @@ FULL: list[RuntimeError] = [
     RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
-    RuntimeError("NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'"),
 ]
 OTHER: list[Exception] = [
     RuntimeError("CUDA error: device-side assert triggered"), ValueError("out of memory"), RunError("out of memory"),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sennit.memory.parcel import bundle, windows
-from sennit.runtime.wire import described
+from sennit.memory.parcel import bundle, views, windows
+from sennit.runtime.wire import ALIGNED, described, laid_out, rows
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64]
 
@@ -30,7 +30,7 @@ def passed_on(tensors: list[Tensor | None]) -> tuple[int, list[Tensor | None]]:
     return len(held), header.tensors(into, torch.device("cpu"))
 
 
-def laid_out(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[Tensor]:
+def windows_in(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[Tensor]:
     """Windows of one tensor, with gaps, in the shapes given."""
     places, end = [], 0
     for shape in shapes:
@@ -59,7 +59,7 @@ def test_what_comes_is_what_was_sent(shapes: list[tuple[int, ...]], there: list[
 @pytest.mark.parametrize("absent", [None, 0, 2])
 def test_windows_of_one_piece_are_sent_at_once_and_are_one_again(dtype: torch.dtype, absent: int | None) -> None:
     """So that they can be folded, clipped and stepped as one."""
-    tensors: list[Tensor | None] = [*laid_out([(3, 5), (7,), (2, 2, 2)], dtype)]
+    tensors: list[Tensor | None] = [*windows_in([(3, 5), (7,), (2, 2, 2)], dtype)]
     if absent is not None:
         tensors.insert(absent, None)
     sent, found = passed_on(tensors)
@@ -72,7 +72,7 @@ def test_windows_of_one_piece_are_sent_at_once_and_are_one_again(dtype: torch.dt
 
 
 def test_several_pieces_are_sent_as_so_many() -> None:
-    a, b = laid_out([(3,), (2, 2)], torch.float32), laid_out([(5,), (1,), (4,)], torch.float32)
+    a, b = windows_in([(3,), (2, 2)], torch.float32), windows_in([(5,), (1,), (4,)], torch.float32)
     alone = torch.arange(6.0)
     tensors: list[Tensor | None] = [*a, None, alone, *b]
     sent, found = passed_on(tensors)
@@ -85,12 +85,12 @@ def test_several_pieces_are_sent_as_so_many() -> None:
 
 
 def test_some_windows_of_a_piece_go_by_themselves() -> None:
-    tensors: list[Tensor | None] = [*laid_out([(3,), (4,), (5,)], torch.float32)[:2]]
+    tensors: list[Tensor | None] = [*windows_in([(3,), (4,), (5,)], torch.float32)[:2]]
     assert passed_on(tensors)[0] == 2
 
 
 def test_windows_in_another_order_than_they_lie_in_keep_their_names() -> None:
-    tensors: list[Tensor | None] = [*reversed(laid_out([(3,), (3,), (5,)], torch.float32))]
+    tensors: list[Tensor | None] = [*reversed(windows_in([(3,), (3,), (5,)], torch.float32))]
     _, found = passed_on(tensors)
     assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))
 
@@ -105,8 +105,8 @@ def test_windows_in_another_order_than_they_lie_in_keep_their_names() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("together", [True, False], ids=["windows", "alone"])
 def test_other_views_of_the_same_bytes_come_as_what_they_show(seen: Any, together: bool) -> None:
-    """Of windows, bytes were sent, whatever view was meant; and NCCL refused what is conjugated when it is read."""
-    windowed = laid_out([(2, 2), (2, 2)], torch.complex64)
+    """Of windows, bytes were sent, whatever view was meant; what is conjugated when it is read cannot be sent as it lies."""
+    windowed = windows_in([(2, 2), (2, 2)], torch.complex64)
     tensors = [seen(tensor if together else tensor.clone()) for tensor in windowed]
     sent, found = passed_on([*tensors])
     assert sent == 2
@@ -115,6 +115,20 @@ def test_other_views_of_the_same_bytes_come_as_what_they_show(seen: Any, togethe
 
 
 def test_the_same_bytes_as_numbers_of_another_type() -> None:
-    tensors: list[Tensor | None] = [tensor.view(torch.int32) for tensor in laid_out([(2, 2), (3,)], torch.float32)]
+    tensors: list[Tensor | None] = [tensor.view(torch.int32) for tensor in windows_in([(2, 2), (3,)], torch.float32)]
     _, found = passed_on(tensors)
     assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(1, 9), max_size=3).map(tuple), st.sampled_from(TYPES)), max_size=6))
+def test_pieces_lie_one_behind_the_other_where_tensors_of_their_own_might(specs: list[Any]) -> None:
+    tensors = [(torch.rand(shape) * 100).to(dtype) for shape, dtype in specs]
+    places, nbytes = laid_out(specs)
+    assert all(offset % ALIGNED == 0 for offset, *_ in places) and nbytes % ALIGNED == 0
+    flat = torch.zeros(nbytes, dtype=torch.uint8)
+    into, sources = rows(flat, tensors)
+    assert len({row.dtype for row in (*into, *sources)}) <= 1, "one launch"
+    for row, source in zip(into, sources, strict=True):
+        row.copy_(source)
+    for tensor, there in zip(tensors, views(flat, places), strict=True):
+        assert torch.equal(tensor, there) and there.stride() == tensor.contiguous().stride()

@@ -117,13 +117,12 @@ class CudaGraphs:
                 for _ in range(self.WARM):
                     for call in calls:
                         call()
-            # not for the whole device: a send there may wait for a worker that captures, too
-            self.stream.synchronize()
+            self.stream.synchronize()  # not the whole device, which copies what others have sent
             begin()
             for call in calls:
                 self.generator.manual_seed(0)
                 graph = torch.cuda.CUDAGraph()
-                # other threads of this process (NCCL's watchdog) may ask the device meanwhile
+                # other threads of this process may ask the device meanwhile
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     call()

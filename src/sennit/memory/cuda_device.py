@@ -11,7 +11,7 @@ computing stream and used on the others; it goes back to torch only when nothing
 Where the system refuses that, the host waits for each copy before it goes on. The order of the streams is the same, and
 each event is recorded behind its copy, so nothing is seen earlier than it would be; what is lost is that copies run
 beside the host. No copy waits for another GPU: a stream waits here for what is computed on this one, and the computing
-stream does not wait for messages that have not come (`runtime/nccl.py`). CUDA would take pageable memory in an
+stream does not wait for messages that have not come (`runtime/reach.py`). CUDA would take pageable memory in an
 asynchronous copy, too; whether that returns before it is done is up to the platform, and nothing to rely on.
 """
 

@@ -106,7 +106,7 @@ def windows(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
         base = typed.get(dtype)
         if base is None:
             base = typed[dtype] = _as(flat, dtype)
-        found.append(base.as_strided(shape, stride, offset // dtype.itemsize))
+        found.append(base.as_strided(shape, stride, base.storage_offset() + offset // dtype.itemsize))
     owner = found[0]._base if len(typed) == 1 else None
     if owner is not None and owner.nbytes // owner.itemsize == flat.nbytes // owner.itemsize:
         owner._windows = (places[0][3], places)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ import torch
 from sennit.errors import RunError
 
 SIGNS = ("out of memory", "STATUS_ALLOC_FAILED")
-"""In messages of CUDA, NCCL, cuBLAS and cuDNN, which allocate beside torch and raise plain errors."""
+"""In messages of CUDA, cuBLAS and cuDNN, which allocate beside torch and raise plain errors."""
 
 
 def is_full(error: BaseException) -> bool:
