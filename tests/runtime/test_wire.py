@@ -105,7 +105,7 @@ def test_windows_in_another_order_than_they_lie_in_keep_their_names() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("together", [True, False], ids=["windows", "alone"])
 def test_other_views_of_the_same_bytes_come_as_what_they_show(seen: Any, together: bool) -> None:
-    """Of windows, bytes were sent, whatever view was meant; what is conjugated when it is read cannot be sent as it lies."""
+    """Of windows, bytes were sent, whatever view was meant; what is read conjugated cannot be sent as it lies."""
     windowed = windows_in([(2, 2), (2, 2)], torch.complex64)
     tensors = [seen(tensor if together else tensor.clone()) for tensor in windowed]
     sent, found = passed_on([*tensors])
