@@ -69,7 +69,7 @@ def test_what_is_written_back_is_what_was_computed_before(pinned: bool) -> None:
     torch.cuda.synchronize()
     sleep()
     slot.add_(2)
-    copy = device.write(target, slot, [device.mark()])
+    copy = device.write([target], [slot], [device.mark()])
     assert device.done(copy) is not device.pinned
     device.finish(copy)
     assert bool((target == 3).all())
@@ -82,7 +82,7 @@ def test_memory_is_given_on_only_when_it_has_been_written_back(pinned: bool) -> 
     torch.cuda.synchronize()
     with torch.cuda.stream(device.writing):
         sleep()
-    written = device.write(target, slot, [])
+    written = device.write([target], [slot], [])
     device.finish(device.fetch(slot, source, [written]))
     torch.cuda.synchronize()
     assert bool((target == 1).all()) and bool((slot == 5).all())

@@ -37,7 +37,7 @@ class Watched(Line):
     device: LateDevice
 
     def send(self, message: Any) -> None:
-        assert not any(into.numel() for into, _ in self.device.under_way), f"{message[0]} before its copies are done"
+        assert not any(self.device.under_way), f"{message[0]} before its copies are done"
         super().send(message)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from sennit.memory.cpu import CpuStore
 from sennit.memory.eviction import LeastRecent
 from sennit.memory.layout import BOUNDARY
+from sennit.memory.parcel import numbers
 from sennit.memory.slots import SlotStore
-from sennit.memory.stepped import Stepped
+from sennit.memory.stepped import Made, Stepped
 from sennit.runtime.passing import Passing
 from tests.memory.test_slots import NeverDevice
 from tests.memory.test_store import filled, store
@@ -57,8 +58,8 @@ def test_what_is_passed_on_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     real = SlotStore.take
 
-    def spoilt(self: SlotStore, group: str, version: int, flat: Tensor) -> None:
-        real(self, group, version, torch.zeros_like(flat))
+    def spoilt(self: SlotStore, made: Iterable[Made]) -> None:
+        real(self, [(group, version, torch.zeros_like(flat)) for group, version, flat in made])
 
     stand_in(monkeypatch, 4)
     monkeypatch.setattr(SlotStore, "take", spoilt)
@@ -73,7 +74,7 @@ def test_whoever_gets_nothing_reads_the_host(nobody: str, tmp_path: Path, monkey
     if nobody == "sends":
         monkeypatch.setattr(Passing, "stepped", lambda self, made: None)
     else:
-        monkeypatch.setattr(SlotStore, "take", lambda self, group, version, flat: None)
+        monkeypatch.setattr(SlotStore, "take", lambda self, made: None)
     result = run(made, tmp_path / "run", **placed)
     assert hashes(result) == plain and not result["slots"]["passed"]
 
@@ -93,23 +94,24 @@ def test_versions_that_come_late_or_to_no_place_are_left_out() -> None:
         CpuStore(host), NeverDevice(), frozenset(["a"]), host.spare() + host.size("a"), LeastRecent(),
         Stepped(elsewhere=frozenset(["a", "norm"])),
     )  # fmt: skip
-    flat = {n: torch.full((host.slots["a"][0].nbytes - BOUNDARY,), n, dtype=torch.uint8) for n in range(4)}
+    bytes_of = host.slots["a"][0].nbytes - BOUNDARY
+    flat = {n: numbers(torch.full((bytes_of,), n, dtype=torch.uint8)) for n in range(4)}
 
     def there() -> tuple[int, int]:
         slot = mine.slots["a", 0]
         return slot.version or 0, int(slot.flat[BOUNDARY])
 
-    mine.take("a", 2, flat[2])
+    mine.take([("a", 2, flat[2])])
     assert there() == (2, 2) and mine.holds("a", 2) and mine.seen("a", 2) == 2
-    mine.take("a", 1, flat[1])
+    mine.take([("a", 1, flat[1])])
     assert there() == (2, 2)
     mine.pin("a", 3)
-    mine.take("a", 3, flat[3])
+    mine.take([("a", 3, flat[3])])
     assert there() == (2, 2), "a live graph reads it"
     mine.unpin(["a"], 3)
-    mine.take("a", 3, flat[3])
+    mine.take([("a", 3, flat[3])])
     assert there() == (3, 3) and mine.tally.passed == 2 and not mine.tally.fetches
     full = SlotStore(CpuStore(host), NeverDevice(), frozenset(["a"]), host.size("norm"), LeastRecent())
     full.acquire("norm", -1)
-    full.take("a", 1, flat[1])
+    full.take([("a", 1, flat[1])])
     assert full.here("norm") and not full.here("a")

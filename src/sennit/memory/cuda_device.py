@@ -36,20 +36,25 @@ class CudaDevice:
     def __init__(self, device: torch.device, pinned: bool = True) -> None:
         self.torch_device, self.pinned = device, pinned
         self.fetching, self.writing = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self.computing = torch.cuda.current_stream(device)
+        """Of this thread. To ask for it each time takes as long as a launch."""
         self.waits: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
         """Around each wait of the computing stream."""
 
     def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
-        return self._copy(self.fetching, into, source, after)
+        return self._copy(self.fetching, [into], [source], after)
 
-    def write(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
+    def write(self, into: Sequence[Tensor], source: Sequence[Tensor], after: Sequence[Copy]) -> Copy:
         return self._copy(self.writing, into, source, after)
 
-    def _copy(self, stream: torch.cuda.Stream, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
+    def _copy(
+        self, stream: torch.cuda.Stream, into: Sequence[Tensor], source: Sequence[Tensor], after: Sequence[Copy]
+    ) -> Copy:
         for event in after:
             stream.wait_event(event)
         with torch.cuda.stream(stream):
-            into.copy_(source, non_blocking=self.pinned)
+            for target, tensor in zip(into, source, strict=True):
+                target.copy_(tensor, non_blocking=self.pinned)
         return stream.record_event()
 
     def word(self, flat: Tensor, copy: Copy) -> Callable[[], int]:
@@ -66,16 +71,15 @@ class CudaDevice:
         return read
 
     def mark(self) -> Copy:
-        return torch.cuda.current_stream(self.torch_device).record_event()
+        return self.computing.record_event()
 
     def use(self, copy: Copy) -> None:
         if copy.query():
             return
-        stream = torch.cuda.current_stream(self.torch_device)
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record(stream)
-        stream.wait_event(copy)
-        end.record(stream)
+        begin.record(self.computing)
+        self.computing.wait_event(copy)
+        end.record(self.computing)
         self.waits.append((begin, end))
 
     def done(self, copy: Copy) -> bool:

@@ -25,8 +25,8 @@ class Device(Protocol):
         """Start copying host bytes into a slot."""
         ...
 
-    def write(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
-        """Start copying a slot to host bytes."""
+    def write(self, into: Sequence[Tensor], source: Sequence[Tensor], after: Sequence[Copy]) -> Copy:
+        """Start copying bytes of slots to the host: one copy, under way until all have come."""
         ...
 
     def word(self, flat: Tensor, copy: Copy) -> Callable[[], int]:
@@ -64,8 +64,9 @@ class HostDevice:
         into.copy_(source)
         return None
 
-    def write(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
-        into.copy_(source)
+    def write(self, into: Sequence[Tensor], source: Sequence[Tensor], after: Sequence[Copy]) -> Copy:
+        for target, tensor in zip(into, source, strict=True):
+            target.copy_(tensor)
         return None
 
     def word(self, flat: Tensor, copy: Copy) -> Callable[[], int]:

@@ -23,15 +23,15 @@ class Due:
 
     Args:
         optimizer: of all its groups.
+        then: called when some have been taken.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Optimizer, then: Callable[[], None] | None = None) -> None:
+        self.optimizer, self.then = optimizer, then
         self.open = False
         """Whether there is such a block."""
         self._parts: list[Part] = []
         self._groups: set[GroupStep] = set()
-        self._after: list[Callable[[], None]] = []
         self._lr = 0.0
 
     @contextmanager
@@ -44,26 +44,27 @@ class Due:
         finally:
             self.open = False
 
-    def step(
-        self, group: GroupStep, grads: Mapping[str, Tensor], lr: float, after: Callable[[], None] | None = None
-    ) -> None:
-        """Step a group now or at the end of the block, and call `after` then."""
-        if self._parts and (lr != self._lr or group in self._groups):
-            self.take()
+    def step(self, group: GroupStep, grads: Mapping[str, Tensor], lr: float) -> None:
+        """Step a group now or at the end of the block."""
+        self.before(group, lr)
         self._lr = lr
         self._groups.add(group)
         self._parts += group.parts(grads)
-        if after is not None:
-            self._after.append(after)
         if not self.open:
+            self.take()
+
+    def before(self, group: GroupStep, lr: float) -> None:
+        """Take what must be taken before a step of this group with this learning rate."""
+        if self._groups and (lr != self._lr or group in self._groups):
             self.take()
 
     def take(self) -> None:
         """Take the steps that are due: before their slots are given to others, or read."""
-        parts, after = self._parts, self._after
-        self._parts, self._after = [], []
+        parts, self._parts = self._parts, []
+        if not self._groups:
+            return
         self._groups.clear()
         if parts:
             self.optimizer.step(parts, self._lr)
-        for call in after:
-            call()
+        if self.then is not None:
+            self.then()

@@ -99,18 +99,28 @@ def views(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
 
 
 def windows(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
-    """Tensors inside the bytes `flat`, as views of it."""
-    typed: dict[torch.dtype, Tensor] = {}
+    """Tensors inside the bytes `flat`, as views of it. Each knows its place, which a view of it does not."""
+    typed: dict[torch.dtype, tuple[Tensor, int, int]] = {}
     found: list[Tensor] = []
-    for offset, shape, stride, dtype in places:
-        base = typed.get(dtype)
-        if base is None:
-            base = typed[dtype] = _as(flat, dtype)
-        found.append(base.as_strided(shape, stride, base.storage_offset() + offset // dtype.itemsize))
+    for place in places:
+        offset, shape, stride, dtype = place
+        known = typed.get(dtype)
+        if known is None:
+            base = _as(flat, dtype)
+            known = typed[dtype] = base, int(base.storage_offset()), dtype.itemsize
+        base, start, size = known
+        window = base.as_strided(shape, stride, start + offset // size)
+        window._window = place  # type: ignore[attr-defined]
+        found.append(window)
     owner = found[0]._base if len(typed) == 1 else None
     if owner is not None and owner.nbytes // owner.itemsize == flat.nbytes // owner.itemsize:
         owner._windows = (places[0][3], places)  # type: ignore[attr-defined]
     return found
+
+
+def is_window(tensor: Tensor, place: Place) -> bool:
+    """Whether `windows` has made a tensor for this place, and it is as it was, not another view of the same bytes."""
+    return getattr(tensor, "_window", None) is place and tensor.shape == place[1] and tensor.stride() == place[2]
 
 
 def bundle(tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Place]] | None:

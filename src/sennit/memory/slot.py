@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from sennit.memory.device import Copy, Device
 from sennit.memory.group_step import GroupStep
-from sennit.memory.layout import Region
+from sennit.memory.layout import BOUNDARY, Region
+from sennit.memory.parcel import numbers
 
 SMALL = (".step", ".stepped")
 """Ends of the names of state that stays on the host: counters and flags."""
@@ -47,6 +49,17 @@ class Slot:
     dirty: bool = False
     owes_state: bool = False
     step: GroupStep | None = None
+
+    @property
+    def known(self) -> int:
+        """The version, which is known once it has been stepped."""
+        assert self.version is not None
+        return self.version
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """Its tensors, as numbers in one row."""
+        return numbers(self.flat[BOUNDARY:])
 
 
 class Pool:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from sennit.errors import RunError
+from sennit.memory import parcel
 from sennit.memory.cache import Cache
 from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
@@ -64,10 +65,11 @@ class SlotStore:
         self.newest: dict[str, int] = {}
         self.leaving = Leaving(self.host, device)
         self.pool = Pool(device, budget)
-        self.due = Due(Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device))
+        optimizer = Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device)
+        self.due = Due(optimizer, self._taken)
+        self.fresh: list[tuple[str, int, Slot]] = []
+        """Groups whose step is due, and the versions that it makes."""
         self.passes: Callable[[Sequence[Made]], None] | None = None
-        self.passed: list[Made] = []
-        """Groups stepped in a block that is not over."""
         self.total, self.tally = Tally(), Tally()
         """Up to the last `counters()`, and since."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
@@ -257,7 +259,8 @@ class SlotStore:
         for copy in slot.coming:  # fetched ahead and never used
             self.device.finish(copy)
         owes = slot.dirty or slot.owes_state
-        after = [*slot.used, *(self._write_back(key[0], slot) if owes else self.leaving.copies(key[0]))]
+        group = key[0]
+        after = [*slot.used, *(self._write_back([(group, slot.known, slot)]) if owes else self.leaving.copies(group))]
         for flat in (slot.flat, slot.state):
             if flat is not None:
                 self.pool.give(flat, after)
@@ -282,7 +285,6 @@ class SlotStore:
         """Around steps that may be taken at once."""
         with self.due.together(), self.kept.together():
             yield
-        self._pass_on()
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """The optimizer step, in the slot."""
@@ -297,46 +299,60 @@ class SlotStore:
                 whole=self.device.torch_device.type == "cuda",
             )  # fmt: skip
         here = as_gradients(grads).on(self.device.torch_device)
+        self.due.before(slot.step, lr)
         slot.version, slot.word, slot.dirty = version, None, True
         self.newest[group] = version
+        self.fresh.append((group, version, slot))
+        self.due.step(slot.step, here, lr)
 
-        def after() -> None:
-            slot.used = [self.device.mark()]
-            if group in self.wandering:
-                self._write_back(group, slot, with_state=group not in self.stepped.here)
-            if self.passes is not None and group in self.stepped.here:
-                self.passed.append((group, version, slot.flat[BOUNDARY:]))
-
-        self.due.step(slot.step, here, lr, after)
-        if not self.due.open:
-            self._pass_on()
+    def _taken(self) -> None:
+        """Steps have been taken: what other workers read goes to them."""
+        fresh, self.fresh = self.fresh, []
+        mark = self.device.mark()
+        for _, _, slot in fresh:
+            slot.used = [mark]
+        self._write_back([made for made in fresh if made[0] in self.wandering], self.stepped.here)
+        if self.passes is not None:
+            self.passes(
+                [(group, version, slot.numbers) for group, version, slot in fresh if group in self.stepped.here]
+            )
 
     # -- from device to device
 
     def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
         self.passes = to
 
-    def _pass_on(self) -> None:
-        passed, self.passed = self.passed, []
-        if passed and self.passes is not None:
-            self.passes(passed)
+    def take(self, made: Iterable[Made]) -> None:
+        """Groups as another worker has stepped them. Each is left out if it comes late, or to no place."""
+        slots: list[Slot] = []
+        sources: list[Tensor] = []
+        for group, version, flat in made:
+            slot = self._place_for(group, version)
+            if slot is not None:
+                slot.version, slot.word = version, None
+                slots.append(slot)
+                sources.append(flat)
+        if slots:
+            for there in {id(there): there for slot in slots for there in slot.coming}.values():
+                self.device.use(there)
+            parcel.copy([slot.numbers for slot in slots], sources)
+            mark = self.device.mark()
+            for slot in slots:
+                slot.coming, slot.used = [], [mark]
+            self.tally.passed += len(slots)
 
-    def take(self, group: str, version: int, flat: Tensor) -> None:
-        """A version of a group as another worker has stepped it. It is left out if it comes late, or to no place."""
+    def _place_for(self, group: str, version: int) -> Slot | None:
+        """The slot for a version that has come, if it is wanted."""
         slot = self.slots.get((group, 0))
         if slot is None:
             gone = self.cache.leaving(self.size(group))
             if gone is None or gone:
-                return
+                return None
             slot = self._empty(group, ())
             slot.coming = slot.used  # its memory may have been another's
         elif (slot.version is not None and slot.version >= version) or self.cache.entries[group, 0].pins:
-            return
-        for copy in slot.coming:
-            self.device.use(copy)
-        slot.flat[BOUNDARY:].copy_(flat)
-        slot.version, slot.word, slot.coming, slot.used = version, None, [], [self.device.mark()]
-        self.tally.passed += 1
+            return None
+        return slot
 
     def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
         """Big tensors in the slot; counters and flags where they are, on the host."""
@@ -346,20 +362,32 @@ class SlotStore:
 
     # -- back to the host
 
-    def _write_back(self, group: str, slot: Slot, *, with_state: bool = True) -> list[Copy]:
-        """Start bringing a slot's changes to the host. Returns the copies that do."""
-        memory, region, state, copies = self.host.memory, slot.region, slot.state_region, list[Copy]()
-        if slot.dirty:
-            copies.append(self.device.write(region.bytes(memory)[BOUNDARY:], slot.flat[BOUNDARY:], slot.used))
-            self.tally.written_bytes += region.nbytes
-        slot.owes_state = not with_state
-        if with_state and slot.state is not None and state is not None:
-            end = min((p.offset for key, p in state.places.items() if key.endswith(SMALL)), default=state.nbytes)
-            copies.append(self.device.write(state.bytes(memory)[BOUNDARY:end], slot.state[BOUNDARY:end], slot.used))
-            self.tally.written_bytes += end
-        slot.dirty = False
-        assert slot.version is not None
-        return self.leaving.begin(group, slot.version, copies)
+    def _write_back(
+        self, changed: Sequence[tuple[str, int, Slot]], stays: frozenset[str] = frozenset()
+    ) -> list[Copy]:  # fmt: skip
+        """Start bringing changes to the host, of slots that are marked alike.
+
+        Args:
+            stays: groups whose optimizer state is left where it is.
+
+        Returns:
+            What brings them, and what has been under way before.
+        """
+        memory, into, source = self.host.memory, list[Tensor](), list[Tensor]()
+        for group, _, slot in changed:
+            region, state = slot.region, slot.state_region
+            if slot.dirty:
+                into.append(region.bytes(memory)[BOUNDARY:])
+                source.append(slot.flat[BOUNDARY:])
+                self.tally.written_bytes += region.nbytes
+            if group not in stays and slot.state is not None and state is not None:
+                end = min((p.offset for key, p in state.places.items() if key.endswith(SMALL)), default=state.nbytes)
+                into.append(state.bytes(memory)[BOUNDARY:end])
+                source.append(slot.state[BOUNDARY:end])
+                self.tally.written_bytes += end
+            slot.dirty, slot.owes_state = False, group in stays
+        copies = [self.device.write(into, source, changed[0][2].used)] if into else []
+        return [c for group, version, _ in changed for c in self.leaving.begin(group, version, copies)]
 
     def poll(self) -> None:
         self.leaving.poll()
@@ -372,7 +400,7 @@ class SlotStore:
         self.kept.flush()
         for (group, _), slot in sorted(self.slots.items(), key=lambda item: item[1].version or 0):
             if slot.dirty or slot.owes_state:
-                self._write_back(group, slot)
+                self._write_back([(group, slot.known, slot)])
         self.leaving.settle_all()
 
     # -- for the trace

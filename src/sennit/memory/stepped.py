@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Made = tuple[str, int, Tensor]
-"""A group that has been stepped, its version, and the bytes of its parameters on the device (uint8, one dimension)."""
+"""A group that has been stepped, its version, and the bytes of its parameters on the device (one dimension)."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from torch import Tensor
-
 from sennit.memory.eviction import Key
 from sennit.memory.stepped import Made
 from sennit.memory.tally import Tally
@@ -66,5 +64,5 @@ class Unlimited:
     def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
         """Nobody else reads what is stepped here, but from the host."""
 
-    def take(self, group: str, version: int, flat: Tensor) -> None:
-        """It is read from the host."""
+    def take(self, made: Iterable[Made]) -> None:
+        """They are read from the host."""

@@ -149,10 +149,7 @@ class SharedMemoryChannel:
 
     def _bring_out(self, into: list[Tensor], tensors: list[Tensor]) -> None:
         """Copy tensors into memory of the host, and wait until they are there."""
-        computed = self.device.mark()
-        copies = [self.device.write(held, t, [computed]) for held, t in zip(into, tensors, strict=True)]
-        for copy in copies:
-            self.device.finish(copy)
+        self.device.finish(self.device.write(into, tensors, [self.device.mark()]))
 
     def _bring_in(self, held: list[Tensor | None]) -> list[Tensor | None]:
         """Copies of memory of the host on the device. Waits until that memory is no longer needed."""

@@ -45,6 +45,7 @@ def gpu_worker(
     worker = Worker(rank, share, store, channel, lines.values(), launcher, log, device)
     if isinstance(channel, DirectChannel) and not share.placement.budget and passes(share.readers):
         worker.passing = Passing(rank, share, store, worker.send)
+        worker.slots.horizon = 0  # what the next forwards read comes without being fetched
     return worker
 
 

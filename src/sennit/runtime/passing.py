@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from sennit.memory.parcel import numbers
 from sennit.memory.stepped import Made
 from sennit.runtime.channel import Message
 from sennit.runtime.share import DeviceStore, Share
@@ -47,7 +46,7 @@ class Passing:
         for readers, held in by_readers.items():
             if not readers:
                 continue
-            piece = torch.cat([numbers(flat) for *_, flat in held])  # the next step writes the slots
+            piece = torch.cat([flat for *_, flat in held])  # the next step writes the slots
             versions = [(group, version, flat.nbytes) for group, version, flat in held]
             for worker in readers:
                 message = Message("V", held[0][1], -1, -1, -1, [("weights", False)], {"versions": versions})
@@ -57,7 +56,6 @@ class Passing:
         """What another worker has stepped."""
         (piece,) = tensors
         assert piece is not None
-        flat, start = piece.view(torch.uint8), 0
-        for group, version, nbytes in message.facts["versions"]:
-            self.store.take(group, version, flat[start : start + nbytes])
-            start += nbytes
+        versions = message.facts["versions"]
+        parts = piece.split([nbytes // piece.itemsize for *_, nbytes in versions])
+        self.store.take((g, version, part) for (g, version, _), part in zip(versions, parts, strict=True))

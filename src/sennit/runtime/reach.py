@@ -10,6 +10,7 @@ may what waits without being asked: loading a kernel, getting memory, a capture.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -73,19 +74,22 @@ class CudaReach:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.reading = torch.cuda.Stream(device)
+        self.reading, self.computing = torch.cuda.Stream(device), torch.cuda.current_stream(device)
 
     def block(self, nbytes: int) -> tuple[Tensor, Handle]:
         block = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         return block, reduce_tensor(block)
 
     def open(self, handle: Handle) -> Tensor:
+        # as memory of this device, which reaches the other's: to copy from another device takes the host longer, and to
+        # open memory there starts CUDA on it once more, which takes memory
         rebuild, arguments = handle
-        return rebuild(*arguments)
+        place = list(inspect.signature(rebuild).parameters).index("storage_device")
+        return rebuild(*arguments[:place], self.device.index, *arguments[place + 1 :])
 
     def event(self) -> tuple[Event, Handle]:
         event = torch.cuda.Event(interprocess=True)
-        event.record(torch.cuda.current_stream(self.device))  # it has a handle from then on
+        event.record(self.computing)  # it has a handle from then on
         return event, event.ipc_handle()
 
     def open_event(self, handle: Handle) -> Event:
@@ -94,7 +98,7 @@ class CudaReach:
 
     def write(self, into: Sequence[Tensor], source: Sequence[Tensor], event: Event) -> None:
         torch._foreach_copy_(list(into), list(source))  # pyright: ignore[reportPrivateImportUsage]
-        event.record(torch.cuda.current_stream(self.device))
+        event.record(self.computing)
 
     def read(self, source: Tensor, after: Event) -> tuple[Tensor, Copy]:
         with torch.cuda.stream(self.reading):
@@ -107,9 +111,8 @@ class CudaReach:
         return copy.query()
 
     def use(self, into: Tensor, copy: Copy) -> None:
-        computing = torch.cuda.current_stream(self.device)
-        computing.wait_event(copy)
-        into.record_stream(computing)  # it came from the memory of another stream
+        self.computing.wait_event(copy)
+        into.record_stream(self.computing)  # it came from the memory of another stream
 
     def finish(self, copy: Copy) -> None:
         copy.synchronize()

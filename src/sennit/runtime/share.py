@@ -146,8 +146,8 @@ class DeviceStore(Protocol):
         """Learn to tell others' devices of groups stepped here: each with its version and its bytes on the device."""
         ...
 
-    def take(self, group: str, version: int, flat: Tensor) -> None:
-        """A version of a group that another worker has stepped."""
+    def take(self, made: Iterable[Made]) -> None:
+        """Groups as another worker has stepped them."""
         ...
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from sennit.memory.parcel import Place, bundle, windows
+from sennit.memory.parcel import Place, bundle, is_window, windows
 
 Spec = tuple[tuple[int, ...], torch.dtype]
 """Shape and type."""
@@ -64,7 +64,8 @@ def described(tensors: Sequence[Tensor | None]) -> tuple[Described, list[Tensor]
     for _, row in groupby(numbers, key=lambda tensor: id(tensor if tensor._base is None else tensor._base)):
         beside = list(row)
         found = bundle(beside) if len(beside) > 1 else None
-        if found is not None and all(map(_lies, beside, found[1])):
+        # they may be named in another order than they lie in, or have been transposed or conjugated since
+        if found is not None and all(map(is_window, beside, found[1])):
             pieces.append((len(beside), _spec(found[0]), tuple(found[1])))
             held.append(found[0])
         else:
@@ -75,18 +76,6 @@ def described(tensors: Sequence[Tensor | None]) -> tuple[Described, list[Tensor]
 
 def _spec(tensor: Tensor) -> Spec:
     return tuple(tensor.shape), tensor.dtype
-
-
-def _lies(tensor: Tensor, place: Place) -> bool:
-    """Whether a window is the one of this place: they may be named in another order than they lie in, and what has been
-    transposed or conjugated since is another view of the same bytes."""
-    if tensor.is_conj() or tensor.is_neg():
-        return False
-    return (tensor.storage_offset() * tensor.itemsize, *_laid(tensor)) == tuple(place)
-
-
-def _laid(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
-    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 def laid_out(specs: Sequence[Spec]) -> tuple[list[Place], int]:
