@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from sennit.memory.layout import BOUNDARY
 from sennit.memory.parcel import numbers
 from sennit.memory.slots import SlotStore
 from sennit.memory.stepped import Made, Stepped
-from sennit.runtime.passing import Passing
 from tests.memory.test_slots import NeverDevice
 from tests.memory.test_store import filled, store
 from tests.runtime.host_gpu import stand_in
@@ -66,17 +66,44 @@ def test_what_is_passed_on_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert hashes(run(made, tmp_path / "run", **placed)) != plain
 
 
-@pytest.mark.parametrize("nobody", ["sends", "takes"])
-def test_whoever_gets_nothing_reads_the_host(nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", ["has no room", "gives up its slots"])
+def test_whoever_has_no_place_reads_the_host(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, placed = of_case("two")
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     stand_in(monkeypatch, 4)
-    if nobody == "sends":
-        monkeypatch.setattr(Passing, "stepped", lambda self, made: None)
-    else:
-        monkeypatch.setattr(SlotStore, "take", lambda self, made: None)
+    real = SlotStore.take
+
+    def no_room(self: SlotStore, made: Iterable[Made]) -> None:
+        held = list(made)
+        self.relieve()
+        with monkeypatch.context() as patched:
+            patched.setattr(self.cache, "leaving", lambda size: None)
+            real(self, held)
+
+    def gives_up(self: SlotStore, made: Iterable[Made]) -> None:
+        real(self, made)
+        self.relieve()
+
+    monkeypatch.setattr(SlotStore, "take", no_room if why == "has no room" else gives_up)
     result = run(made, tmp_path / "run", **placed)
-    assert hashes(result) == plain and not result["slots"]["passed"]
+    assert hashes(result) == plain and not violations(tmp_path / "run")
+    assert (result["slots"]["passed"] == 0) is (why == "has no room")
+
+
+def test_what_comes_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for a layer's first version: even if the host has it long before."""
+    made, placed = of_case("two")
+    stand_in(monkeypatch, 4)
+    real = SlotStore.take
+
+    def late(self: SlotStore, made: Iterable[Made]) -> None:
+        time.sleep(0.02)
+        real(self, made)
+
+    monkeypatch.setattr(SlotStore, "take", late)
+    result = run(made, tmp_path / "run", **placed)
+    groups = sum(made.built.groups.by_name[name].kind == "parameters" for name in made.built.groups.by_name)
+    assert result["slots"]["fetches"] <= 2 * groups
 
 
 def test_it_goes_on_from_where_it_ended_on_other_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,9 @@ class SlotStore:
         self.fresh: list[tuple[str, int, Slot]] = []
         """Groups whose step is due, and the versions that it makes."""
         self.passes: Callable[[Sequence[Made]], None] | None = None
+        self.start = 0
+        self.given_up: dict[str, int] = {}
+        """The newest version of a group that other workers step that has been here, or came to no place."""
         self.total, self.tally = Tally(), Tally()
         """Up to the last `counters()`, and since."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
@@ -130,8 +133,11 @@ class SlotStore:
         if not self.comes_and_goes(group):
             return self.kept.holds(group, version)
         slot = self.slots.get((group, 0))
-        here = slot is not None and slot.version == version
-        return here or self.leaving.version(group) == version or self.host.holds(group, version)
+        if slot is not None and slot.version == version:
+            return True
+        if self._comes(group, version):
+            return False
+        return self.leaving.version(group) == version or self.host.holds(group, version)
 
     def version(self, group: str) -> int:
         if not self.comes_and_goes(group):
@@ -256,6 +262,8 @@ class SlotStore:
     def _evict(self, key: Key) -> None:
         slot = self.slots.pop(key)
         self.cache.drop(key)
+        if key[0] in self.stepped.elsewhere and slot.version is not None:
+            self.given_up[key[0]] = slot.version
         for copy in slot.coming:  # fetched ahead and never used
             self.device.finish(copy)
         owes = slot.dirty or slot.owes_state
@@ -319,8 +327,15 @@ class SlotStore:
 
     # -- from device to device
 
-    def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
-        self.passes = to
+    def pass_on(self, to: Callable[[Sequence[Made]], None], start: int) -> None:
+        self.passes, self.start = to, start
+
+    def _comes(self, group: str, version: int) -> bool:
+        """Whether a version comes from the device that steps it. The host has it, too, soon after; to fetch it from
+        there meanwhile would keep the device waiting twice."""
+        if self.passes is None or group not in self.stepped.elsewhere:
+            return False
+        return version > self.given_up.get(group, self.start - 1)
 
     def take(self, made: Iterable[Made]) -> None:
         """Groups as another worker has stepped them. Each is left out if it comes late, or to no place."""
@@ -347,10 +362,14 @@ class SlotStore:
         if slot is None:
             gone = self.cache.leaving(self.size(group))
             if gone is None or gone:
+                self.given_up[group] = version
                 return None
             slot = self._empty(group, ())
             slot.coming = slot.used  # its memory may have been another's
-        elif (slot.version is not None and slot.version >= version) or self.cache.entries[group, 0].pins:
+        elif slot.version is not None and slot.version >= version:
+            return None
+        elif self.cache.entries[group, 0].pins:
+            self.given_up[group] = version
             return None
         return slot
 

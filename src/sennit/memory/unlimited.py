@@ -61,7 +61,7 @@ class Unlimited:
     def expecting(self) -> bool:
         return False
 
-    def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
+    def pass_on(self, to: Callable[[Sequence[Made]], None], start: int) -> None:
         """Nobody else reads what is stepped here, but from the host."""
 
     def take(self, made: Iterable[Made]) -> None:

@@ -39,7 +39,7 @@ class Message:
 
     Attributes:
         kind: "F" (values), "B" (gradients of values), "P" (gradients of parameters), "N" (gradient norms),
-            "V" (new versions of groups: read by whoever has not got them from the host).
+            "V" (new versions of groups).
         seq_id, micro_batch, run: whom it concerns; `run` is the receiving run.
         source: sending run.
         items: per tensor `(key, needs_grad)`, in the order of the tensors; a key with a None tensor is an

@@ -273,10 +273,7 @@ class DirectChannel:
         """What has been on its way for longest. Work that is launched from now on waits for it on the device."""
         if not self.arriving:
             return None
-        wanted = (i for i, coming in enumerate(self.arriving) if coming.message.kind != "V")
-        place = next(wanted, 0)  # a new version has another way, too
-        coming = self.arriving[place]
-        del self.arriving[place]
+        coming = self.arriving.popleft()
         self.early.append(coming)
         coming.message.awaited = True
         return coming.message, self._tensors(coming)

@@ -1,10 +1,10 @@
 """`Passing`: new versions go straight from the GPU that stepped them to those that read them.
 
     stepper   step ─┬─ weights of all groups stepped at once, one piece ──▶ reader: copied into slots, read from there
-                    └─ to the host store, and published when they are there ──▶ whoever has not got them yet
+                    └─ to the host store, and published when they are there ──▶ a reader that has given up its slot
 
-Whichever comes first is read; the bytes are the same. The host store has every version in the end, so a reader may have
-no slot for a group, or give it up, and what is passed on is left out then.
+The bytes are the same. The host store has every version in the end, so a reader may have no slot for a group, or give
+it up: what is passed on is left out then, and it reads the host's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Passing:
     ) -> None:  # fmt: skip
         self.store, self.send = store, send
         self.readers = {group: tuple(sorted(workers - {rank})) for group, workers in share.readers.items()}
-        store.pass_on(self.stepped)
+        store.pass_on(self.stepped, share.start)
 
     def stepped(self, made: Sequence[Made]) -> None:
         """These have been stepped here, in this order."""

@@ -142,8 +142,9 @@ class DeviceStore(Protocol):
         """Sums of what `counters` has given so far, of a store with a budget."""
         ...
 
-    def pass_on(self, to: Callable[[Sequence[Made]], None]) -> None:
-        """Learn to tell others' devices of groups stepped here: each with its version and its bytes on the device."""
+    def pass_on(self, to: Callable[[Sequence[Made]], None], start: int) -> None:
+        """Learn to tell others' devices of groups stepped here, each with its version and its bytes on the device; and
+        that what others step from subnet `start` on comes from theirs."""
         ...
 
     def take(self, made: Iterable[Made]) -> None:
