@@ -108,19 +108,20 @@ def store(template: Any, result: Any, step: Step, values: Values) -> None:
 def bind_inputs(program: Program, args: Any, kwargs: Any) -> Values:
     """Values of the program inputs of one call."""
     values: Values = {}
-
-    def walk(template: Any, item: Any) -> None:
-        if isinstance(template, Ref):
-            values[template.value] = item
-        elif isinstance(template, tuple | list):
-            for part, inner in zip(template, item, strict=True):
-                walk(part, inner)
-        elif isinstance(template, dict):
-            for key, part in template.items():
-                walk(part, item[key])
-
-    walk(program.inputs, (args, kwargs))
+    _bind(values, program.inputs, (args, kwargs))
     return values
+
+
+def _bind(values: Values, template: Any, item: Any) -> None:
+    # no function of `bind_inputs`: one that calls itself is a cycle, and would hold the batch until it is found
+    if isinstance(template, Ref):
+        values[template.value] = item
+    elif isinstance(template, tuple | list):
+        for part, inner in zip(template, item, strict=True):
+            _bind(values, part, inner)
+    elif isinstance(template, dict):
+        for key, part in template.items():
+            _bind(values, part, item[key])
 
 
 def output_of(program: Program, values: Values) -> Any:

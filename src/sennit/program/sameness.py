@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -88,17 +88,19 @@ def same_call(step: Step) -> Hashable:
         Unknown: an argument that cannot be compared.
     """
     place = {value: i for i, value in enumerate((*step.reads, *step.writes))}
-
-    def leaf(item: Any) -> Hashable:
-        if isinstance(item, Ref):
-            return (Ref, place.get(item.value, -1))
-        if isinstance(item, DimExpr):
-            return (DimExpr, place.get(item.shape, -1), item.axis)
-        if isinstance(item, OpExpr):
-            return (item.op, leaf(item.left), leaf(item.right))
-        if isinstance(item, DeviceRef | ModeConst):
-            return repr(item)
-        return plain(item)
-
     templates = (step.args, step.kwargs, step.out)
-    return (*(repr(map_tree(leaf, template)) for template in templates), step.no_grad, len(step.reads))
+    found = (repr(map_tree(partial(_leaf, place), template)) for template in templates)
+    return (*found, step.no_grad, len(step.reads))
+
+
+def _leaf(place: Mapping[int, int], item: Any) -> Hashable:
+    """An argument, with values by their place."""
+    if isinstance(item, Ref):
+        return (Ref, place.get(item.value, -1))
+    if isinstance(item, DimExpr):
+        return (DimExpr, place.get(item.shape, -1), item.axis)
+    if isinstance(item, OpExpr):
+        return (item.op, _leaf(place, item.left), _leaf(place, item.right))
+    if isinstance(item, DeviceRef | ModeConst):
+        return repr(item)
+    return plain(item)

@@ -23,6 +23,7 @@ from sennit.memory.store import HostStore
 from sennit.memory.virtual import VirtualStore
 from sennit.runtime.budget import with_budget
 from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
+from sennit.runtime.collecting import collect_seldom
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.ending import explain, hear_out
 from sennit.runtime.share import DeviceStore, Share
@@ -48,6 +49,7 @@ def run_worker(
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for line in others:
             line.close()
+        collect_seldom()
         code = _work(rank, share, lines, arenas, launcher, logs)
     except BaseException:
         sys.stderr.write(traceback.format_exc())

@@ -24,6 +24,7 @@ from sennit.errors import NanLossError, SpaceError, UserError
 from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
+from sennit.runtime.collecting import collecting_seldom
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.forked import in_children
 from sennit.runtime.full import refused_if_swallowed, told_if_full
@@ -100,15 +101,16 @@ class PlainEngine:
             RunError: the device is, or was, full.
         """
         begin = time.perf_counter()
-        while self.next_id < limit and not (self.next_id % self.bulk == 0 and interrupted()):
-            try:
-                task = next(self.stream)
-            except SpaceError as error:
-                raise refused(error, self.next_id) from error
-            with told_if_full(FULL), refused_if_swallowed(self.device):
-                self.run(task)
-            self.next_id += 1
-            self.on_result(Result(task.seq_id, task.arch, task.loss))
+        with collecting_seldom():
+            while self.next_id < limit and not (self.next_id % self.bulk == 0 and interrupted()):
+                try:
+                    task = next(self.stream)
+                except SpaceError as error:
+                    raise refused(error, self.next_id) from error
+                with told_if_full(FULL), refused_if_swallowed(self.device):
+                    self.run(task)
+                self.next_id += 1
+                self.on_result(Result(task.seq_id, task.arch, task.loss))
         self.log.flush()
         return Segment(self.next_id, time.perf_counter() - begin)
 

@@ -8,6 +8,7 @@ I and W: the two ends of B, as tasks of their own
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -78,6 +79,7 @@ class Tasks:
 
     def make_room(self) -> None:
         """The device is full."""
+        gc.collect()  # it may hold tensors
         self.store.relieve()
         self.executor.relieve()
         if self.device.type == "cuda":

@@ -1,0 +1,65 @@
+"""What training leaves behind needs no collector, which may then come by seldom."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sennit.runtime.collecting import YOUNG
+from sennit.runtime.entry import Entry
+from sennit.runtime.plain import PlainEngine
+from tests.runtime.host_gpu import stand_in
+from tests.runtime.runs import recipe, run
+from tests.runtime.test_chimera import TIED
+from tests.runtime.test_replicas import NORMLESS
+
+WINDOW = 8
+"""Subnets after which is looked."""
+
+PLACED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "causal": ({}, {"workers": 2}),
+    "tied, split, by layer": (TIED, {"workers": 2, "split": True, "release": "layer"}),
+    "delayed": ({"shared": "delayed:3"}, {"workers": 2}),
+    "replicas on GPUs": ({**NORMLESS, "clip": "layer:0.5"}, {"workers": 2, "replicas": 2, "device": "cuda"}),
+    "a budget": ({}, {"workers": 2, "budget": 1.0}),
+}
+
+
+@pytest.mark.parametrize("case", PLACED)
+def test_a_worker_leaves_no_cycles(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the second and the third look: some things are made once."""
+    changes, placed = PLACED[case]
+    stand_in(monkeypatch, 2)
+    real = Entry.take_in
+
+    def take_in(self: Entry, y: int) -> None:
+        if y and not y % WINDOW:
+            before = gc.get_threshold()[0]
+            with (tmp_path / f"found.{self.rank}").open("a") as file:
+                file.write(json.dumps([before, gc.collect()]) + "\n")
+            gc.set_threshold(10**9)  # nobody else looks
+        real(self, y)
+
+    monkeypatch.setattr(Entry, "take_in", take_in)
+    run(recipe(**{"micro_batches": 2, **changes, "steps": 3 * WINDOW + 1}), tmp_path / "run", **placed)
+    for rank in range(2):
+        found = [json.loads(line) for line in (tmp_path / f"found.{rank}").read_text().splitlines()]
+        assert found[0][0] == YOUNG and len(found) == 3
+        assert found[2][1] == 0, "objects that only the collector finds"
+
+
+def test_the_plain_loop_gives_back_how_often_python_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, inside = gc.get_threshold(), list[int]()
+    real = PlainEngine.run
+
+    def watched(self: PlainEngine, task: Any) -> None:
+        inside.append(gc.get_threshold()[0])
+        real(self, task)
+
+    monkeypatch.setattr(PlainEngine, "run", watched)
+    run(recipe(steps=3), tmp_path / "run", engine="plain")
+    assert inside == [YOUNG] * 3 and gc.get_threshold() == before
