@@ -19,7 +19,9 @@ Outputs and gradients of inputs are lent: they lie here until the next forward. 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -53,6 +55,21 @@ class Weights:
     def free(self) -> KeptGraph | None:
         """A graph that is."""
         return next((graph for graph in self.graphs if not graph.busy), None)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Gradients of parameters that lie in one piece.
+
+    Attributes:
+        members: which of the layer's tensors have one, and
+        places: where.
+        memory: gets memory for all.
+    """
+
+    members: list[int]
+    places: list[Place]
+    memory: Callable[[], Tensor]
 
 
 class KeptGraph(LayerCall):
@@ -92,15 +109,20 @@ class KeptGraph(LayerCall):
             self.forward, self.backward = chain.graphs
         self.nbytes = self._memory.nbytes + chain.nbytes
         self._given = [numbers(t) for t in self.given]
-        self.pieces = [self._piece(k) for k in range(len(self.parcels))]
-        """Of each parcel, which members have gradients, where, and whether these leave no byte of it out."""
+        self.pieces = [piece for k in range(len(self.parcels)) if (piece := self._piece(k)).members]
         lent = (*self.outs, *(g for g in self.gradients if g is not None))
         self.lends = frozenset(t.untyped_storage().data_ptr() for t in lent if t.numel())
 
-    def _piece(self, k: int) -> tuple[list[tuple[int, Place]], bool]:
+    def _piece(self, k: int) -> Piece:
         parcel = self.parcels[k]
         there = [(i, p) for i, p in zip(parcel.members, parcel.places, strict=True) if i in self.sources]
-        return there, sum(self.own[i].nbytes for i, _ in there) == parcel.nbytes
+        whole = sum(self.own[i].nbytes for i, _ in there) == parcel.nbytes
+        # numbers between tensors mean nothing, but they are added up like the others
+        return Piece(
+            [i for i, _ in there],
+            [p for _, p in there],
+            partial(torch.empty_like if whole else torch.zeros_like, self._filled[k]),
+        )
 
     # -- what is captured
 
@@ -177,19 +199,11 @@ class KeptGraph(LayerCall):
         if self.splits:
             self.weight.replay()
         found = Found([None for _ in self.gradients])
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        for like, (there, whole) in zip(self._filled, self.pieces, strict=False):
-            if not there:
-                continue
-            # numbers between tensors mean nothing, but they are added up like the others
-            flat = (torch.empty_like if whole else torch.zeros_like)(like)
-            parts = windows(flat, [place for _, place in there])
-            found.parameters.update(zip((i for i, _ in there), parts, strict=True))
-            targets += parts
-            sources += [self.sources[i] for i, _ in there]
-        if targets:
-            torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage] - few kernels for all
+        for piece in self.pieces:
+            found.parameters.update(zip(piece.members, windows(piece.memory(), piece.places), strict=True))
+        if found.parameters:  # few kernels for all
+            sources = [self.sources[i] for i in found.parameters]
+            torch._foreach_copy_([*found.parameters.values()], sources)  # pyright: ignore[reportPrivateImportUsage]
         return found
 
 
