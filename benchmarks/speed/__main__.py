@@ -198,7 +198,7 @@ def main() -> int:
         known = {row["key"]: row for row in result["rows"]}
         more = [row for n in map(int, given.predict.split(",")) for row in ways.on(n) if row.engine == "pipeline"]
         shapes = {m: shapes_of(made(recipe, Row(LAYERS, m)), window.steps) for m in ms}
-        between = max(result["message_s"], result.get("hop_s", 0.0))
+        between = result.get("hop_s", result["message_s"])  # a hop has both hosts' part in it
         seen = Seen(recipe, window, given.device, prices, known, profile.links, between, shapes)
         ran = [row for row in wanted if "ms" in known.get(row.key, {})]
         every = {r.key: r for r in (*ran, *predictable(recipe, more)) if seen.prices_for(r) is not None}
