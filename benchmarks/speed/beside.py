@@ -30,7 +30,7 @@ class Seen:
         prices: by M and executor.
         rows: as measured, by key.
         links: bytes a second, as a profile names them.
-        message_s: of the host, for a message, or between two devices, if there are, the longer.
+        message_s: for a message: of the host, or between two devices if there are.
         shapes: of batches, by M and subnet.
     """
 
