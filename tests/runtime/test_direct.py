@@ -274,6 +274,22 @@ def test_a_worker_that_ends_without_a_word_is_noticed() -> None:
         one.close()
 
 
+def test_a_worker_that_parts_and_ends_at_once_has_not_ended_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = met(HostReach(), HostReach())
+    real = DirectChannel._drop
+    with ThreadPoolExecutor(1) as pool:
+        leaving = pool.submit(one.close)
+
+        def drop(self: DirectChannel, worker: int) -> None:
+            if self is two:
+                leaving.result(5)
+                one.lines[1].close()  # its word and its end are heard together
+            real(self, worker)
+
+        monkeypatch.setattr(DirectChannel, "_drop", drop)
+        two.close()
+
+
 PLACED: dict[str, dict[str, Any]] = {
     "two": {"workers": 2},
     "three, chunks, by layer": {"workers": 3, "chunks": 2, "release": "layer"},

@@ -11,11 +11,17 @@ import pytest
 import torch
 
 from sennit.memory.cpu import CpuStore
+from sennit.memory.device import Copy, HostDevice
 from sennit.memory.eviction import LeastRecent
 from sennit.memory.layout import BOUNDARY
 from sennit.memory.parcel import numbers
 from sennit.memory.slots import SlotStore
 from sennit.memory.stepped import Made, Stepped
+from sennit.runtime import gpu
+from sennit.runtime.slot_use import SlotUse
+from sennit.runtime.subnet import Subnet
+from sennit.schedule.order import Task
+from tests.memory.late import LateDevice
 from tests.memory.test_slots import NeverDevice
 from tests.memory.test_store import filled, store
 from tests.runtime.host_gpu import stand_in
@@ -34,6 +40,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "clip by layer": ({**NORMLESS, "clip": "layer:0.1"}, {"workers": 2, "replicas": 2, "chunks": 3}),
     "no clip": ({**NORMLESS, "clip": "none"}, {"workers": 2, "replicas": 2}),
 }
+
+
+class Slow(LateDevice):
+    """Bytes of a step are long on their way to the host."""
+
+    def done(self, copy: Copy) -> bool:
+        self.asked[copy] += 1
+        return not copy or self.asked[copy] > 40 and super().done(copy)
 
 
 def of_case(case: str) -> tuple[Any, dict[str, Any]]:
@@ -142,3 +156,64 @@ def test_versions_that_come_late_or_to_no_place_are_left_out() -> None:
     full.acquire("norm", -1)
     full.take([("a", 1, flat[1])])
     assert full.here("norm") and not full.here("a")
+
+
+def test_what_is_given_up_before_the_host_has_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forward is ready once its version has come; a full device may take the slot away before the forward begins."""
+    made, placed = of_case("two")
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    stand_in(monkeypatch, 4)
+    monkeypatch.setattr(gpu, "CudaDevice", lambda device, pinned: Slow())
+    real = SlotUse.begin
+
+    def begin(self: SlotUse, task: Task, subnet: Subnet) -> None:
+        self.store.relieve()  # as the task before this one, that found the device full
+        real(self, task, subnet)
+
+    monkeypatch.setattr(SlotUse, "begin", begin)
+    result = run(made, tmp_path / "run", **placed)
+    assert hashes(result) == plain and not violations(tmp_path / "run")
+    assert result["slots"]["passed"] > 0
+
+
+class Marking(HostDevice):
+    """Counts its marks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks = 0
+
+    def mark(self) -> Copy:
+        self.marks += 1
+        return self.marks
+
+
+def test_the_memory_of_a_slot_is_given_to_others_only_when_it_has_been_passed_on() -> None:
+    device = Marking()
+    host = filled(store())
+    mine = SlotStore(
+        CpuStore(host), device, frozenset(["a"]), host.spare() + host.size("a"), LeastRecent(),
+        Stepped(here=frozenset(["a"])),
+    )  # fmt: skip
+    read: list[int] = []
+    mine.pass_on(lambda made: read.append(device.marks), 0)
+    mine.acquire("a", -1)
+    mine.step("a", {name: torch.ones_like(leaf) for name, leaf in mine.slots["a", 0].leaves.items()}, 0.1, 0)
+    assert read and all(mark > read[0] for mark in mine.slots["a", 0].used), "what is marked comes after"
+
+
+def test_versions_that_came_to_no_place_may_be_told_of_in_any_order() -> None:
+    host = filled(store())
+    full = SlotStore(
+        CpuStore(host), NeverDevice(), frozenset(["a"]), host.size("norm"), LeastRecent(),
+        Stepped(elsewhere=frozenset(["a"])),
+    )  # fmt: skip
+    full.pass_on(lambda made: None, 0)
+    full.acquire("norm", -1)
+    flat = numbers(torch.zeros(host.slots["a"][0].nbytes - BOUNDARY, dtype=torch.uint8))
+    full.take([("a", 3, flat)])
+    full.take([("a", 1, flat)])
+    host.publish("a", 3)
+    assert full.holds("a", 3), "it will not come once more"

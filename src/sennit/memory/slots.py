@@ -36,6 +36,9 @@ from sennit.memory.slot import SMALL, Pool, Slot
 from sennit.memory.stepped import ANYWHERE, Made, Stepped
 from sennit.memory.tally import Tally
 
+NAP_S = 0.0001
+"""Between two looks at what another worker brings to the host, seconds."""
+
 
 class SlotStore:
     """Slots of one worker.
@@ -206,6 +209,7 @@ class SlotStore:
         if slot is not None and slot.version == version:
             return slot
         began = time.perf_counter()
+        self._await(group, version)
         if slot is None:
             gone = self.cache.leaving(self.size(group))
             assert gone is not None, f"no room for {group}: {self.cache.used} of {self.cache.budget} bytes are pinned"
@@ -214,6 +218,14 @@ class SlotStore:
             self._fetch(slot, group)
         self.tally.stall_s += time.perf_counter() - began
         return slot
+
+    def _await(self, group: str, version: int) -> None:
+        """Wait until the host has a version that came from another device, for which a forward has become ready, and
+        whose slot was given up since. It is on its way there. Who brings it may be waiting here, too, so what is on its
+        way from here is published meanwhile."""
+        while group in self.stepped.elsewhere and self.host.version(group) < version:
+            self.poll()
+            time.sleep(NAP_S)
 
     # -- slots come and go
 
@@ -263,7 +275,7 @@ class SlotStore:
         slot = self.slots.pop(key)
         self.cache.drop(key)
         if key[0] in self.stepped.elsewhere and slot.version is not None:
-            self.given_up[key[0]] = slot.version
+            self._give_up(key[0], slot.version)
         for copy in slot.coming:  # fetched ahead and never used
             self.device.finish(copy)
         owes = slot.dirty or slot.owes_state
@@ -321,9 +333,11 @@ class SlotStore:
             slot.used = [mark]
         self._write_back([made for made in fresh if made[0] in self.wandering], self.stepped.here)
         if self.passes is not None:
-            self.passes(
-                [(group, version, slot.numbers) for group, version, slot in fresh if group in self.stepped.here]
-            )
+            passed = [made for made in fresh if made[0] in self.stepped.here]
+            self.passes([(group, version, slot.numbers) for group, version, slot in passed])
+            mark = self.device.mark()  # it has read the slots
+            for _, _, slot in passed:
+                slot.used = [mark]
 
     # -- from device to device
 
@@ -362,16 +376,20 @@ class SlotStore:
         if slot is None:
             gone = self.cache.leaving(self.size(group))
             if gone is None or gone:
-                self.given_up[group] = version
+                self._give_up(group, version)
                 return None
             slot = self._empty(group, ())
             slot.coming = slot.used  # its memory may have been another's
         elif slot.version is not None and slot.version >= version:
             return None
         elif self.cache.entries[group, 0].pins:
-            self.given_up[group] = version
+            self._give_up(group, version)
             return None
         return slot
+
+    def _give_up(self, group: str, version: int) -> None:
+        """This version and those before it are read from the host. They may be told of in any order."""
+        self.given_up[group] = max(version, self.given_up.get(group, version))
 
     def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
         """Big tensors in the slot; counters and flags where they are, on the host."""

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from sennit.memory.parcel import views
 from sennit.runtime.channel import Message
-from sennit.runtime.control import Line
+from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.full import is_full
 from sennit.runtime.places import Places
 from sennit.runtime.reach import Copy, Event, Handle, Reach
@@ -318,7 +318,11 @@ class DirectChannel:
 
     def _drop(self, worker: int) -> None:
         """Hear a worker until it has parted. Whatever it sends goes to nobody."""
-        self.parted.update(worker for kind, *_ in self.lines[worker].receive() if kind == "parted")
+        try:
+            self.parted.update(worker for kind, *_ in self.lines[worker].receive() if kind == "parted")
+        except PeerGone:
+            if worker not in self.parted:  # else it has heard the same from here, and has ended
+                raise
 
 
 def _first(error: BaseException) -> str:
