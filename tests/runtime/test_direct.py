@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import select
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sennit.errors import NanLossError, UserError
+from sennit.errors import NanLossError, RunError, UserError
 from sennit.memory.parcel import bundle
 from sennit.memory.store import HostStore
 from sennit.recipe import CheckpointRule
@@ -23,6 +25,7 @@ from sennit.runtime import gpu
 from sennit.runtime.channel import Message
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.direct import FIRST, DirectChannel, Unreachable
+from sennit.runtime.launcher import Crew
 from sennit.runtime.load import load_run
 from sennit.supernet.hashes import hash_tensors
 from tests.runtime.host_gpu import stand_in
@@ -272,6 +275,46 @@ def test_a_worker_that_ends_without_a_word_is_noticed() -> None:
     with pytest.raises(PeerGone):
         select.select([one.lines[1]], [], [], 1)
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "when"),
+    [("killed", "before"), ("killed", "within"), ("killed", "after"), ("refuses", "before"), ("refuses", "after")],
+)
+def test_who_ends_while_workers_meet_is_the_one_that_is_named(
+    how: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though others notice first, and the launcher sees to its lines much later."""
+    stand_in(monkeypatch, 4)
+    meet, open_, hear = DirectChannel._meet, DirectChannel._open, Crew.hear
+
+    def end(self: DirectChannel) -> None:
+        if self.rank == 1 and how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.rank == 1:
+            raise UserError("no GPU for worker 1")
+
+    def meets(self: DirectChannel) -> None:
+        if when == "before":
+            end(self)
+        meet(self)
+        if when == "after":
+            end(self)
+
+    def opens(self: DirectChannel, *handles: Any) -> None:
+        open_(self, *handles)
+        if when == "within" and self.rank == 1:
+            end(self)
+
+    def hears(self: Crew) -> None:
+        time.sleep(0.3)
+        hear(self)
+
+    monkeypatch.setattr(DirectChannel, "_meet", meets)
+    monkeypatch.setattr(DirectChannel, "_open", opens)
+    monkeypatch.setattr(Crew, "hear", hears)
+    with pytest.raises((RunError, UserError), match=r"worker 1($| was killed)"):
+        run(recipe(steps=4), tmp_path / "run", device="cuda", workers=3)
 
 
 def test_a_worker_that_parts_and_ends_at_once_has_not_ended_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ class Slow(LateDevice):
 
     def done(self, copy: Copy) -> bool:
         self.asked[copy] += 1
-        return not copy or self.asked[copy] > 40 and super().done(copy)
+        return not copy or (self.asked[copy] > 40 and super().done(copy))
 
 
 def of_case(case: str) -> tuple[Any, dict[str, Any]]:
@@ -158,9 +158,7 @@ def test_versions_that_come_late_or_to_no_place_are_left_out() -> None:
     assert full.here("norm") and not full.here("a")
 
 
-def test_what_is_given_up_before_the_host_has_it_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_given_up_before_the_host_has_it_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward is ready once its version has come; a full device may take the slot away before the forward begins."""
     made, placed = of_case("two")
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))

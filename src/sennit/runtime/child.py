@@ -25,7 +25,7 @@ from sennit.runtime.budget import with_budget
 from sennit.runtime.channel import Arena, Channel, SharedMemoryChannel
 from sennit.runtime.collecting import collect_seldom
 from sennit.runtime.control import Line, PeerGone
-from sennit.runtime.ending import explain, hear_out
+from sennit.runtime.ending import await_end, explain, hear_out
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.usercode import calls_of
 from sennit.runtime.worker import Worker
@@ -87,7 +87,9 @@ def _work(rank: int, share: Share, lines: dict[int, Line], arenas: list[Arena], 
         log.close()
         worker.recorder.close()
         return 0
-    except PeerGone:
+    except PeerGone as gone:
+        if worker is None and gone.peer != "launcher":  # while they met
+            await_end(launcher)
         return 1
     except BaseException as error:
         _report(launcher, worker, error)

@@ -7,7 +7,7 @@ import time
 
 from sennit.data.loader import loader_death
 from sennit.errors import BudgetError, RunError, SubnetError, UserError
-from sennit.runtime.control import PeerGone
+from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.full import is_full, short
 from sennit.runtime.transport import shared_gpus
@@ -35,14 +35,19 @@ def hear_out(worker: Worker) -> None:
     except PeerGone as gone:
         if gone.peer == "launcher":
             raise
-        deadline = time.monotonic() + 5.0
-        while time.monotonic() < deadline:
-            select.select([worker.launcher], [], [], 0.1)
-            try:
-                if any(kind == "stop" for kind, *_ in worker.launcher.receive()):
-                    return
-            except PeerGone:
+        await_end(worker.launcher)
+
+
+def await_end(launcher: Line) -> None:
+    """A peer is gone. Wait for what the launcher does about it: whoever ends first is taken for the one that failed."""
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        select.select([launcher], [], [], 0.1)
+        try:
+            if any(kind == "stop" for kind, *_ in launcher.receive()):
                 return
+        except PeerGone:
+            return
 
 
 def halt(worker: Worker, error: BudgetError | SubnetError) -> None:
