@@ -5,9 +5,13 @@ step ── copies under way ── all there? ──▶ the version published, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
 
 from sennit.memory.device import Copy, Device
+from sennit.memory.layout import BOUNDARY
+from sennit.memory.slot import SMALL, Slot
 from sennit.memory.store import HostStore
 
 
@@ -22,6 +26,7 @@ class Leaving:
         self.host, self.device = host, device
         self.ring: Callable[[str], None] = lambda group: None
         self._groups: dict[str, tuple[int, list[Copy]]] = {}
+        self._written = 0
 
     def __contains__(self, group: str) -> bool:
         return group in self._groups
@@ -37,6 +42,37 @@ class Leaving:
     def copies(self, group: str) -> list[Copy]:
         """Those that bring it, none if it is not on its way."""
         return self._groups.get(group, (0, []))[1]
+
+    def bring(
+        self, changed: Sequence[tuple[str, int, Slot]], stays: frozenset[str] = frozenset()
+    ) -> list[Copy]:  # fmt: skip
+        """Start copying what has changed of slots that are marked alike, each with its group and version.
+
+        Args:
+            stays: groups whose optimizer state is left where it is.
+
+        Returns:
+            What brings them, and what has been under way before.
+        """
+        memory, into, source = self.host.memory, list[Tensor](), list[Tensor]()
+        for group, _, slot in changed:
+            if slot.dirty:
+                into.append(slot.region.bytes(memory)[BOUNDARY:])
+                source.append(slot.flat[BOUNDARY:])
+            state = slot.state_region
+            if group not in stays and slot.state is not None and state is not None:
+                end = min((p.offset for key, p in state.places.items() if key.endswith(SMALL)), default=state.nbytes)
+                into.append(state.bytes(memory)[BOUNDARY:end])
+                source.append(slot.state[BOUNDARY:end])
+            slot.dirty, slot.owes_state = False, group in stays
+        self._written += sum(tensor.nbytes for tensor in source)
+        copies = [self.device.write(into, source, changed[0][2].used)] if into else []
+        return [copy for group, version, _ in changed for copy in self.begin(group, version, copies)]
+
+    def written(self) -> int:
+        """Bytes, since the last call."""
+        written, self._written = self._written, 0
+        return written
 
     def begin(self, group: str, version: int, copies: list[Copy]) -> list[Copy]:
         """Copies have been started that bring a version, besides those that bring it already. Returns all."""

@@ -25,13 +25,13 @@ from sennit.memory import parcel
 from sennit.memory.cache import Cache
 from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
-from sennit.memory.device import Copy, Device
+from sennit.memory.device import Device
 from sennit.memory.due import Due
 from sennit.memory.eviction import Eviction, Key, LatestNextUse
 from sennit.memory.gradients import as_gradients
 from sennit.memory.group_step import GroupStep, Optimizer
-from sennit.memory.layout import BOUNDARY
 from sennit.memory.leaving import Leaving
+from sennit.memory.passed import Passed
 from sennit.memory.slot import SMALL, Pool, Slot
 from sennit.memory.stepped import ANYWHERE, Made, Stepped
 from sennit.memory.tally import Tally
@@ -72,10 +72,7 @@ class SlotStore:
         self.due = Due(optimizer, self._taken)
         self.fresh: list[tuple[str, int, Slot]] = []
         """Groups whose step is due, and the versions that it makes."""
-        self.passes: Callable[[Sequence[Made]], None] | None = None
-        self.start = 0
-        self.given_up: dict[str, int] = {}
-        """The newest version of a group that other workers step that has been here, or came to no place."""
+        self.passed = Passed(stepped.elsewhere)
         self.total, self.tally = Tally(), Tally()
         """Up to the last `counters()`, and since."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
@@ -138,7 +135,7 @@ class SlotStore:
         slot = self.slots.get((group, 0))
         if slot is not None and slot.version == version:
             return True
-        if self._comes(group, version):
+        if self.passed.comes(group, version):
             return False
         return self.leaving.version(group) == version or self.host.holds(group, version)
 
@@ -274,13 +271,13 @@ class SlotStore:
     def _evict(self, key: Key) -> None:
         slot = self.slots.pop(key)
         self.cache.drop(key)
-        if key[0] in self.stepped.elsewhere and slot.version is not None:
-            self._give_up(key[0], slot.version)
+        if slot.version is not None:
+            self.passed.give_up(key[0], slot.version)
         for copy in slot.coming:  # fetched ahead and never used
             self.device.finish(copy)
         owes = slot.dirty or slot.owes_state
         group = key[0]
-        after = [*slot.used, *(self._write_back([(group, slot.known, slot)]) if owes else self.leaving.copies(group))]
+        after = [*slot.used, *(self.leaving.bring([(group, slot.known, slot)]) if owes else self.leaving.copies(group))]
         for flat in (slot.flat, slot.state):
             if flat is not None:
                 self.pool.give(flat, after)
@@ -331,10 +328,10 @@ class SlotStore:
         mark = self.device.mark()
         for _, _, slot in fresh:
             slot.used = [mark]
-        self._write_back([made for made in fresh if made[0] in self.wandering], self.stepped.here)
-        if self.passes is not None:
+        self.leaving.bring([made for made in fresh if made[0] in self.wandering], self.stepped.here)
+        if self.passed.to is not None:
             passed = [made for made in fresh if made[0] in self.stepped.here]
-            self.passes([(group, version, slot.numbers) for group, version, slot in passed])
+            self.passed.to([(group, version, slot.numbers) for group, version, slot in passed])
             mark = self.device.mark()  # it has read the slots
             for _, _, slot in passed:
                 slot.used = [mark]
@@ -342,14 +339,7 @@ class SlotStore:
     # -- from device to device
 
     def pass_on(self, to: Callable[[Sequence[Made]], None], start: int) -> None:
-        self.passes, self.start = to, start
-
-    def _comes(self, group: str, version: int) -> bool:
-        """Whether a version comes from the device that steps it. The host has it, too, soon after; to fetch it from
-        there meanwhile would keep the device waiting twice."""
-        if self.passes is None or group not in self.stepped.elsewhere:
-            return False
-        return version > self.given_up.get(group, self.start - 1)
+        self.passed.to, self.passed.start = to, start
 
     def take(self, made: Iterable[Made]) -> None:
         """Groups as another worker has stepped them. Each is left out if it comes late, or to no place."""
@@ -376,20 +366,16 @@ class SlotStore:
         if slot is None:
             gone = self.cache.leaving(self.size(group))
             if gone is None or gone:
-                self._give_up(group, version)
+                self.passed.give_up(group, version)
                 return None
             slot = self._empty(group, ())
             slot.coming = slot.used  # its memory may have been another's
         elif slot.version is not None and slot.version >= version:
             return None
         elif self.cache.entries[group, 0].pins:
-            self._give_up(group, version)
+            self.passed.give_up(group, version)
             return None
         return slot
-
-    def _give_up(self, group: str, version: int) -> None:
-        """This version and those before it are read from the host. They may be told of in any order."""
-        self.given_up[group] = max(version, self.given_up.get(group, version))
 
     def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
         """Big tensors in the slot; counters and flags where they are, on the host."""
@@ -398,33 +384,6 @@ class SlotStore:
         return {key: on_host[key] if key.endswith(SMALL) else in_slot[key] for key in on_host}
 
     # -- back to the host
-
-    def _write_back(
-        self, changed: Sequence[tuple[str, int, Slot]], stays: frozenset[str] = frozenset()
-    ) -> list[Copy]:  # fmt: skip
-        """Start bringing changes to the host, of slots that are marked alike.
-
-        Args:
-            stays: groups whose optimizer state is left where it is.
-
-        Returns:
-            What brings them, and what has been under way before.
-        """
-        memory, into, source = self.host.memory, list[Tensor](), list[Tensor]()
-        for group, _, slot in changed:
-            region, state = slot.region, slot.state_region
-            if slot.dirty:
-                into.append(region.bytes(memory)[BOUNDARY:])
-                source.append(slot.flat[BOUNDARY:])
-                self.tally.written_bytes += region.nbytes
-            if group not in stays and slot.state is not None and state is not None:
-                end = min((p.offset for key, p in state.places.items() if key.endswith(SMALL)), default=state.nbytes)
-                into.append(state.bytes(memory)[BOUNDARY:end])
-                source.append(slot.state[BOUNDARY:end])
-                self.tally.written_bytes += end
-            slot.dirty, slot.owes_state = False, group in stays
-        copies = [self.device.write(into, source, changed[0][2].used)] if into else []
-        return [c for group, version, _ in changed for c in self.leaving.begin(group, version, copies)]
 
     def poll(self) -> None:
         self.leaving.poll()
@@ -437,7 +396,7 @@ class SlotStore:
         self.kept.flush()
         for (group, _), slot in sorted(self.slots.items(), key=lambda item: item[1].version or 0):
             if slot.dirty or slot.owes_state:
-                self._write_back([(group, slot.known, slot)])
+                self.leaving.bring([(group, slot.known, slot)])
         self.leaving.settle_all()
 
     # -- for the trace
@@ -445,6 +404,7 @@ class SlotStore:
     def counters(self) -> dict[str, float]:
         """Since the last call."""
         self.tally.stall_s += self.device.stalled()
+        self.tally.written_bytes += self.leaving.written()
         taken, self.tally = self.tally, Tally()
         self.total.add(taken)
         held = float(sum(slot.region.nbytes for slot in self.slots.values()))
