@@ -24,7 +24,8 @@ from sennit.recipe import CheckpointRule
 from sennit.runtime import gpu
 from sennit.runtime.channel import Message
 from sennit.runtime.control import Line, PeerGone
-from sennit.runtime.direct import FIRST, DirectChannel, Unreachable
+from sennit.runtime.direct import DirectChannel, Unreachable
+from sennit.runtime.given import FIRST
 from sennit.runtime.launcher import Crew
 from sennit.runtime.load import load_run
 from sennit.supernet.hashes import hash_tensors
@@ -179,9 +180,9 @@ def test_memory_and_events_are_used_again_only_when_they_have_been_read() -> Non
             channel.flush()
     assert {key: sorted(held) for key, held in got.items()} == expected
     for channel in channels:
-        assert not channel.sent and len(channel.spare) == len(channel.events)
-        assert all(block.places.free == [(0, block.places.size)] for block in channel.blocks)
-        assert sum(block.places.size for block in channel.blocks) <= 4 * FIRST, "what comes back is used again"
+        assert not channel.given.sent and len(channel.given.spare) == len(channel.given.events)
+        assert all(block.places.free == [(0, block.places.size)] for block in channel.given.blocks)
+        assert sum(block.places.size for block in channel.given.blocks) <= 4 * FIRST, "what comes back is used again"
 
 
 class Full(HostReach):
@@ -214,7 +215,7 @@ def test_what_does_not_fit_arrives(full: bool) -> None:
         if (got := two.awaited()) is not None:
             found.update([told(*got)])
     assert same(big, found[0]) and same([torch.ones(3)], found[1])
-    assert len(one.blocks) == (1 if full else 2)
+    assert len(one.given.blocks) == (1 if full else 2)
 
 
 class Closed(HostReach):

@@ -32,42 +32,14 @@ from torch import Tensor
 from sennit.memory.parcel import views
 from sennit.runtime.channel import Message
 from sennit.runtime.control import Line, PeerGone
-from sennit.runtime.full import is_full
-from sennit.runtime.places import Places
+from sennit.runtime.given import FIRST, Given, Place
 from sennit.runtime.reach import Copy, Event, Handle, Reach
-from sennit.runtime.wire import Described, described, laid_out, rows
-
-FIRST = 1 << 24
-"""Bytes of the first block. Each next one is as large as all before it, or as what is to be sent."""
+from sennit.runtime.wire import Described, described, laid_out
 
 NAP_S = 0.05
 """Longest nap while others are waited for, seconds."""
 
 Received = tuple[Message, list[Tensor | None]]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Memory of this process that others read.
-
-    Attributes:
-        number: by which others know it.
-    """
-
-    number: int
-    memory: Tensor
-    handle: Handle
-    places: Places
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the tensors of a message are, and the event after which they are there."""
-
-    block: int
-    offset: int
-    nbytes: int
-    event: int
 
 
 @dataclass(frozen=True)
@@ -103,16 +75,9 @@ class DirectChannel:
 
     def __init__(self, rank: int, lines: Mapping[int, Line], reach: Reach) -> None:
         self.rank, self.lines, self.reach = rank, lines, reach
-        self.blocks: list[Block] = []
-        self.events: list[tuple[Event, Handle]] = []
-        self.spare: list[int] = []
-        """Events that nobody waits for."""
-        self.told: dict[int, tuple[int, int]] = dict.fromkeys(lines, (0, 0))
-        """How many blocks and events each of the others has handles of."""
+        self.given = Given(reach, lines)
         self.theirs: dict[int, tuple[list[Tensor], list[Event]]] = {worker: ([], []) for worker in lines}
         """Blocks and events of the others."""
-        self.tickets = 0
-        self.sent: dict[int, Place] = {}
         self.arriving: deque[Coming] = deque()
         self.early: deque[Coming] = deque()
         """Handed out while they were copied."""
@@ -129,11 +94,11 @@ class DirectChannel:
         """Open one another's first block."""
         reason = ""
         try:
-            self._grow(FIRST)
+            self.given.grow(FIRST)
         except Exception as error:
             reason = f"worker {self.rank} has none to give: {_first(error)}"
         for worker in self.lines:
-            self.lines[worker].send(None if reason else self._handles(worker))
+            self.lines[worker].send(None if reason else self.given.handles(worker))
         for worker in self.lines:
             handles = self._next_of(worker)
             if handles is None:
@@ -156,12 +121,6 @@ class DirectChannel:
             self.flush()
             select.select([self.lines[worker]], [], [], NAP_S)
 
-    def _handles(self, worker: int) -> tuple[list[Handle], list[Handle]]:
-        """Of what a worker has not been told of."""
-        blocks, events = self.told[worker]
-        self.told[worker] = len(self.blocks), len(self.events)
-        return [block.handle for block in self.blocks[blocks:]], [handle for _, handle in self.events[events:]]
-
     def _open(self, worker: int, blocks: list[Handle], events: list[Handle]) -> None:
         """Something new of a worker."""
         known, recorded = self.theirs[worker]
@@ -175,59 +134,13 @@ class DirectChannel:
         if not held:
             self._tell(worker, "data", message, header, None)
             return
-        nbytes = laid_out(header.sent())[1]
-        block, offset = self._place(nbytes)
-        if block is None:
-            self._tell(worker, "data", message, header, [tensor.cpu() for tensor in held])
-            return
-        event = self._event()
-        into, sources = rows(block.memory[offset : offset + nbytes], held)
-        self.reach.write(into, sources, self.events[event][0])
-        place = Place(block.number, offset, nbytes, event)
-        self.tickets += 1
-        self.sent[self.tickets] = place
-        self._tell(worker, "data", message, header, (self.tickets, place))
+        there = self.given.write(laid_out(header.sent())[1], held)
+        self._tell(worker, "data", message, header, [tensor.cpu() for tensor in held] if there is None else there)
 
     def _tell(self, worker: int, kind: str, *rest: Any) -> None:
         """Say something, and what else is to be said to a worker."""
         over, self.over[worker] = self.over[worker], []
-        self.lines[worker].send((kind, over, self._handles(worker), *rest))
-
-    def _place(self, nbytes: int) -> tuple[Block | None, int]:
-        """Room for so many bytes; no block if the GPU has none."""
-        for block in reversed(self.blocks):
-            offset = block.places.take(nbytes)
-            if offset is not None:
-                return block, offset
-        try:
-            block = self._grow(max(nbytes, sum(block.places.size for block in self.blocks)))
-        except RuntimeError as error:
-            if not is_full(error):
-                raise
-            return None, 0
-        offset = block.places.take(nbytes)
-        assert offset is not None
-        return block, offset
-
-    def _grow(self, nbytes: int) -> Block:
-        memory, handle = self.reach.block(nbytes)
-        block = Block(len(self.blocks), memory, handle, Places(nbytes))
-        self.blocks.append(block)
-        return block
-
-    def _event(self) -> int:
-        """One that nobody waits for."""
-        if not self.spare:
-            self.spare.append(len(self.events))
-            self.events.append(self.reach.event())
-        return self.spare.pop()
-
-    def _given_back(self, tickets: list[int]) -> None:
-        """A receiver has read these."""
-        for ticket in tickets:
-            place = self.sent.pop(ticket)
-            self.blocks[place.block].places.give(place.offset, place.nbytes)
-            self.spare.append(place.event)
+        self.lines[worker].send((kind, over, self.given.handles(worker), *rest))
 
     # -- receiving
 
@@ -247,7 +160,7 @@ class DirectChannel:
     def _hear(self, worker: int) -> Iterator[Received]:
         """Take in what a worker says. Start copying; hand out what there is nothing to copy of."""
         for kind, over, handles, *rest in self.lines[worker].receive():
-            self._given_back(over)
+            self.given.give_back(over)
             self._open(worker, *handles)
             if kind == "parted":
                 self.parted.add(worker)
