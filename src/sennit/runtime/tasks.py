@@ -79,7 +79,7 @@ class Tasks:
 
     def make_room(self) -> None:
         """The device is full."""
-        gc.collect()  # it may hold tensors
+        gc.collect(1)  # what is not old: garbage may hold tensors, and is looked for seldom
         self.store.relieve()
         self.executor.relieve()
         if self.device.type == "cuda":
