@@ -11,6 +11,7 @@ import pytest
 
 from sennit.runtime import worker
 from sennit.runtime.bells import LOW, Bells
+from sennit.runtime.launcher import Crew
 from tests.runtime.runs import hashes, recipe, run
 
 GROUPS = [f"g{i}" for i in range(70)]
@@ -93,6 +94,13 @@ def test_closed_pipes_are_gone(bells: Bells) -> None:
         os.fstat(handle)
 
 
+def all_gone(crew: Crew) -> None:
+    """In place of killing workers that do not end when they are told to."""
+    assert all(process.gone for process in crew.processes), "one slept when it was told to stop"
+    for process in crew.processes:
+        process.line.close()
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, {"clip": "layer:0.5", "shared": "delayed:2"}, {"sync": "bulk:4"}],
@@ -106,5 +114,6 @@ def test_workers_sleep_until_they_are_woken(
     plain = hashes(run(made, tmp_path / "plain", engine="plain"))
     monkeypatch.setattr(worker, "QUIET_S", 20.0)
     monkeypatch.setattr(worker.Quiet, "long", lambda self: pytest.fail("slept until the nap was over"))
+    monkeypatch.setattr(Crew, "kill", all_gone)
     for workers in (2, 3):
         assert hashes(run(made, tmp_path / f"{workers}", workers=workers, in_flight=2)) == plain

@@ -135,6 +135,8 @@ class Worker:
         """Work until the launcher says stop."""
         while not self.stopped:
             self.hear()
+            if self.stopped:
+                break  # no nap any more
             if not self.launches:
                 self.entry.admit()
             self.store.poll()
