@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
-import pytest
 import torch
 from torch import Tensor
 
 from sennit.runtime.channel import Arena, Message, SharedMemoryChannel
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.fold import GroupFold
-
-OPEN: list[Line] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    while OPEN:
-        OPEN.pop().close()
+from tests.runtime.lines import OPEN
 
 
 def pair(left: str, right: str) -> tuple[Line, Line]:

@@ -8,7 +8,7 @@ import random
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,13 @@ from sennit.runtime.load import load_run
 from sennit.supernet.hashes import hash_tensors
 from tests.runtime.host_gpu import stand_in
 from tests.runtime.host_reach import HostReach
+from tests.runtime.lines import OPEN
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_engines import violations
 from tests.runtime.test_replicas import NORMLESS
 from tests.runtime.test_transport import SENT
 from tests.runtime.test_wire import windows_in
-
-OPEN: list[Line] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    while OPEN:
-        OPEN.pop().close()
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from sennit.runtime.share import Parts
 from sennit.runtime.transport import device_of, shared_gpus
 from tests.memory.late import LateDevice
 from tests.runtime.host_gpu import stand_in
+from tests.runtime.lines import OPEN
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
 
@@ -39,16 +39,6 @@ class Watched(Line):
     def send(self, message: Any) -> None:
         assert not any(self.device.under_way), f"{message[0]} before its copies are done"
         super().send(message)
-
-
-OPEN: list[Line] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    while OPEN:
-        OPEN.pop().close()
 
 
 def late_channels(size: int) -> list[SharedMemoryChannel]:

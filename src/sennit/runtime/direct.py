@@ -15,7 +15,7 @@ travel in the header.
 
 NCCL does this with kernels that keep both GPUs busy until each has found the other. They match by order alone, and a
 host that waits for its device meanwhile (a kernel is loaded, memory is asked for) waits for the other host, which may
-be waiting in the same way. Each tensor takes about 50 us of both hosts there, here a launch takes all of a message.
+be waiting in the same way. Each tensor is a call on both hosts there, here a launch takes all of a message.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from sennit.memory.stepped import Made
@@ -46,16 +45,13 @@ class Passing:
         for readers, held in by_readers.items():
             if not readers:
                 continue
-            piece = torch.cat([flat for *_, flat in held])  # the next step writes the slots
-            versions = [(group, version, flat.nbytes) for group, version, flat in held]
+            versions = [(group, version) for group, version, _ in held]
             for worker in readers:
-                message = Message("V", held[0][1], -1, -1, -1, [("weights", False)], {"versions": versions})
-                self.send(worker, message, [piece])
+                message = Message("V", held[0][1], -1, -1, -1, [(group, False) for group, _ in versions])
+                message.facts["versions"] = versions
+                self.send(worker, message, [flat for *_, flat in held])  # copied before the next step writes the slots
 
     def arrived(self, message: Message, tensors: Sequence[Tensor | None]) -> None:
         """What another worker has stepped."""
-        (piece,) = tensors
-        assert piece is not None
-        versions = message.facts["versions"]
-        parts = piece.split([nbytes // piece.itemsize for *_, nbytes in versions])
-        self.store.take((g, version, part) for (g, version, _), part in zip(versions, parts, strict=True))
+        came = zip(message.facts["versions"], tensors, strict=True)
+        self.store.take((group, version, flat) for (group, version), flat in came if flat is not None)
