@@ -120,20 +120,6 @@ def test_the_same_bytes_as_numbers_of_another_type() -> None:
     assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))
 
 
-WIDE = [[((128,), torch.float32), ((2, 64), torch.float32)], [((4, 64), torch.bfloat16)], [((64,), torch.float64)] * 3]
-"""Nothing lies between these."""
-
-
-@pytest.mark.parametrize("specs", WIDE)
-def test_pieces_without_anything_between_are_one_row(specs: list[Any]) -> None:
-    tensors = [torch.rand(shape).to(dtype) for shape, dtype in specs]
-    places, nbytes = laid_out(specs)
-    flat = torch.zeros(nbytes, dtype=torch.uint8)
-    (into,), sources = rows(flat, tensors)
-    torch.cat(sources, out=into)
-    assert all(torch.equal(a, b) for a, b in zip(tensors, views(flat, places), strict=True))
-
-
 @given(st.lists(st.tuples(st.lists(st.integers(1, 9), max_size=3).map(tuple), st.sampled_from(TYPES)), max_size=6))
 def test_pieces_lie_one_behind_the_other_where_tensors_of_their_own_might(specs: list[Any]) -> None:
     tensors = [(torch.rand(shape) * 100).to(dtype) for shape, dtype in specs]
@@ -142,8 +128,6 @@ def test_pieces_lie_one_behind_the_other_where_tensors_of_their_own_might(specs:
     flat = torch.zeros(nbytes, dtype=torch.uint8)
     into, sources = rows(flat, tensors)
     assert len({row.dtype for row in (*into, *sources)}) <= 1, "one launch"
-    if len(into) == 1:
-        into = list(into[0].split([row.numel() for row in sources]))
     for row, source in zip(into, sources, strict=True):
         row.copy_(source)
     for tensor, there in zip(tensors, views(flat, places), strict=True):

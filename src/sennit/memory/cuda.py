@@ -141,11 +141,11 @@ class CudaStore(Unlimited):
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         number = self.host.slot_of(group, version)
         slot = self._slot(group, number)
-        grads = as_gradients(grads).on(self.device)  # `delayed:K` keeps them in host memory
+        grads = as_gradients(grads).on(self.device)  # those of `delayed:K` that waited at a cut are in host memory
         if group in self.host.delayed:
-            before = self.acquire(group, version - 1)
-            for name, leaf in slot.leaves.items():
-                leaf.detach().copy_(before[name].detach())
+            self.acquire(group, version - 1)
+            before = self._slot(group, self.host.slot_of(group, version - 1))
+            slot.flat[BOUNDARY:].copy_(before.flat[BOUNDARY:])
         if group in self.wandering and group in self.state:  # another worker may have stepped it, in whichever slot
             self._fetch_state(group)
         step = self.steps.get((group, number))

@@ -49,8 +49,7 @@ class Reach(Protocol):
     def open_event(self, handle: Handle) -> Event: ...
 
     def write(self, into: Sequence[Tensor], source: Sequence[Tensor], event: Event) -> None:
-        """Copy rows, behind all that has been computed, and record the event. If there is one to copy `into`, all go
-        there, one behind the other."""
+        """Copy rows, behind all that has been computed, and record the event."""
         ...
 
     def read(self, source: Tensor, after: Event) -> tuple[Tensor, Copy]:
@@ -98,10 +97,8 @@ class CudaReach:
         return torch.cuda.Event.from_ipc_handle(self.device, handle)
 
     def write(self, into: Sequence[Tensor], source: Sequence[Tensor], event: Event) -> None:
-        if len(into) == 1:
-            torch.cat(list(source), out=into[0])
-        else:
-            torch._foreach_copy_(list(into), list(source))  # pyright: ignore[reportPrivateImportUsage]
+        # not `torch.cat`, whose kernel has as many blocks for each tensor as the largest of them takes
+        torch._foreach_copy_(list(into), list(source))  # pyright: ignore[reportPrivateImportUsage]
         event.record(self.computing)
 
     def read(self, source: Tensor, after: Event) -> tuple[Tensor, Copy]:

@@ -3,7 +3,7 @@
     parts ─▶ fold (rule 4) ─▶ clip ─▶ optimizer step ─▶ version published
                                │
               global: wait for the norms of all groups of the subnet, which their owners tell each other
-              delayed:K: the clipped gradient waits in shared memory for its turn
+              delayed:K: the clipped gradient waits for its turn, where it is; at a cut, in shared memory
 
     on a GPU
       layer   norms ─▶ factors ─▶ scale ─▶ step     launched one behind the other, behind the backward; no host waits
@@ -77,8 +77,8 @@ class Stepping:
         """Norms on their way to the host."""
         self.row = Row()
         """Where they lie on a GPU."""
-        self.due: dict[tuple[str, int], None] = {}
-        """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply."""
+        self.due: dict[tuple[str, int], Gradients | None] = {}
+        """`(group, x)`: waiting gradients of `delayed:K` that this worker must apply. None: it is in shared memory."""
         for group in self.host.delayed:  # those that waited when the last run ended
             if rank == heir_of(group, share.built, share.plans):
                 for x in range(store.version(group) + 1, share.start):
@@ -144,7 +144,7 @@ class Stepping:
         if self.clip.kind == "none":
             self.step(subnet, group, grads)
             return
-        if self.factors is not None and group not in self.host.delayed and computable(grads):
+        if self.factors is not None and computable(grads):
             self.there.append((subnet, group, grads))
             return
         self.complete.setdefault(subnet.seq_id, {})[group] = grads
@@ -263,8 +263,9 @@ class Stepping:
         """The optimizer step of a group, with the learning rate of `subnet`."""
         y = subnet.seq_id
         if group in self.host.delayed:
-            self.host.keep_gradient(group, y, grads)
-            self.due[group, y] = None
+            self.due[group, y] = grads
+            if not self.later:
+                self.settle()
         else:
             version, step = (y, subnet.first_step[group]) if self.bulks is None else self.writer.pop(group)
             with self.share.publishing(group, version):
@@ -292,15 +293,30 @@ class Stepping:
         The gradient of x is applied as the step of x + K - 1, with that step's learning rate.
         """
         lag = self.recipe.sharing.lag
-        for group, x in list(self.due):
-            if x + lag - 1 >= limit or self.store.version(group) != x - 1:
-                continue
+        for x in sorted({x for _, x in self.due if x + lag - 1 < limit}):
+            ready = [group for group, of in self.due if of == x and self.store.version(group) == x - 1]
+            with self.store.together():
+                for group in ready:
+                    self.apply(group, x)
+
+    def apply(self, group: str, x: int) -> None:
+        """Apply the waiting gradient of x."""
+        grads = self.due[group, x]
+        if grads is None:
             grads = self.host.kept_gradient(group, x)
-            assert grads is not None
-            with self.share.publishing(group, x):
-                self.store.step(group, grads, self.recipe.lr_of(x + lag - 1), x)
-            self.log.parameters(group, group, x, -1, "U", "W", x)
-            del self.due[group, x]
+        assert grads is not None
+        with self.share.publishing(group, x):
+            self.store.step(group, grads, self.recipe.lr_of(x + self.recipe.sharing.lag - 1), x)
+        self.log.parameters(group, group, x, -1, "U", "W", x)
+        del self.due[group, x]
+
+    def settle(self) -> None:
+        """Have waiting gradients wait in shared memory, where they are at a cut. A device keeps them until then: its
+        host would wait for the way there, and the step for the way back."""
+        for (group, x), grads in self.due.items():
+            if grads is not None:
+                self.host.keep_gradient(group, x, grads)
+                self.due[group, x] = None
 
     def next_due(self) -> int:
         """The subnet as whose step the first waiting gradient is applied: the next one is the first to read it."""

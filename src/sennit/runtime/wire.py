@@ -94,13 +94,12 @@ def laid_out(specs: Sequence[Spec]) -> tuple[list[Place], int]:
 
 
 def rows(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Contiguous tensors as rows of numbers, and the rows of `flat` (uint8) where they lie if they are `laid_out`; if
-    nothing is between them, one for all. All are of one type, so that one launch copies them."""
+    """Contiguous tensors as rows of numbers, and the rows of `flat` (uint8) where they lie if they are `laid_out`: all
+    of one type, so that one launch copies them."""
     types = {tensor.dtype for tensor in tensors}
     dtype = types.pop() if len(types) == 1 else torch.uint8
     sources = [tensor.view(-1).view(dtype) for tensor in tensors]
-    gaps = [-row.nbytes % ALIGNED // dtype.itemsize for row in sources]
-    if not any(gaps):
-        return [flat.view(dtype)], sources
-    sizes = [size for row, gap in zip(sources, gaps, strict=True) for size in (row.numel(), gap)]
+    sizes: list[int] = []
+    for row in sources:
+        sizes += row.numel(), -row.nbytes % ALIGNED // dtype.itemsize
     return list(flat.view(dtype).split(sizes))[::2], sources

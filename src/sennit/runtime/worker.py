@@ -331,6 +331,7 @@ class Worker:
             return
         if any(y < limit for y in self.subnets) or self.stepping.due_before(limit):
             return
+        self.stepping.settle()
         self.store.flush()
         busy = self.clock.total()
         self.log.flush()
