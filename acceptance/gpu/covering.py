@@ -39,7 +39,7 @@ FACTORS: dict[str, list[Any]] = {
     "workload": ["nlp.c3", "cv.c1", "digits"],
     "executor": ["eager", "graphs", "kept"],
     "budget": ["none", "1.5", "3"],
-    "plan": ["balanced", "cuts", "profile", "chunks"],
+    "plan": ["balanced", "cuts", "profile", "chunks", "replicas"],
     "workers": [1, 2, 4],
     "precision": ["fp32", "tf32", "bf16"],
     "dropout": [0.0, 0.1],
@@ -88,6 +88,8 @@ def placement_of(row: dict[str, Any], recipe: Recipe, device: str, folder: Path)
             placed["activations"] = "keep"
     if row["plan"] == "chunks":
         placed |= {"chunks": 2, "release": "layer"}
+    elif row["plan"] == "replicas" and row["workers"] > 1:
+        placed["replicas"] = M
     elif row["plan"] == "cuts":
         placed["plan"] = cuts_file(recipe, row["workers"], folder / "cuts.json")
     elif row["plan"] == "profile":
@@ -140,7 +142,7 @@ def one(row: dict[str, Any], recipe: Recipe, device: str, folder: Path) -> dict[
     placed = placement_of(row, recipe, device, folder)
     found = run(recipe, folder / "pipeline", "pipeline", parts, **placed)
     more = {key: found[key] for key in ("pinned", "tasks_run_again") if key in found}
-    if "slots" in found:
+    if "slots" in found and "budget" in placed:
         more |= {"budget_bytes": int(placed["budget"] * 2**30), "fetches": found["slots"]["fetches"]}
     met = sorted(kinds_met(recipe.built, folder / "pipeline" / "losses.jsonl"))
     return {**found, "more": {**more, **noted(notes, kinds), "met": met, "all_kinds": sorted(set(kinds.values()))}}

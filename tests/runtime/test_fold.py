@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from sennit.memory.parcel import bundle, windows
+from sennit.memory.parcel import bundle, views, windows
 from sennit.runtime.fold import GroupFold, Use
+from sennit.runtime.wire import described, laid_out
 
 LIKE = {"a": torch.empty(3, 2), "b": torch.empty(5), "c": torch.empty(())}
 
@@ -19,7 +25,7 @@ def part(seed: int, missing: frozenset[str], in_one_piece: bool) -> dict[Use, Te
     grads = {name: torch.randn(like.shape, generator=generator) for name, like in LIKE.items()}
     if in_one_piece and not missing:
         flat = torch.empty(1024, dtype=torch.uint8)
-        places = [(256 * i, tuple(t.shape), tuple(t.stride()), t.dtype) for i, t in enumerate(grads.values())]
+        places = tuple((256 * i, tuple(t.shape), tuple(t.stride()), t.dtype) for i, t in enumerate(grads.values()))
         lying = dict(zip(grads, windows(flat, places), strict=True))
         for name, grad in grads.items():
             lying[name].copy_(grad)
@@ -47,8 +53,36 @@ def test_pieces_and_tensors_give_the_same_sums(
     assert all(torch.equal(mixed[name], single[name]) for name in single)
 
 
-def test_one_addition_serves_a_group() -> None:
+def sent(part: dict[Use, Tensor | None]) -> dict[Use, Tensor | None]:
+    """As it comes from another worker."""
+    header, held = described(list(part.values()))
+    places, nbytes = laid_out(header.sent())
+    flat = torch.empty(nbytes, dtype=torch.uint8)
+    for tensor, there in zip(held, views(flat, places), strict=True):
+        there.copy_(tensor)
+    return dict(zip(part, header.tensors(views(flat, places), torch.device("cpu")), strict=True))
+
+
+class Additions(TorchDispatchMode):
+    """Counts them."""
+
+    n = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.n += function is torch.ops.aten.add_.Tensor
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["as they lie", "in another order"])
+@pytest.mark.parametrize("travelled", list(product((False, True), repeat=2)))
+def test_one_addition_serves_a_group(travelled: tuple[bool, bool], turned: bool) -> None:
+    """Was one for each tensor, and one step for each, if a part had come from another worker."""
     fold = GroupFold(2, 1, lambda name, grad: grad.clone())
-    fold.add(0, part(0, frozenset(), True))
-    fold.add(1, part(1, frozenset(), True))
+    with Additions() as additions:
+        for j, far in enumerate(travelled):
+            made = part(j, frozenset(), True)
+            if turned:
+                made = dict(reversed(made.items()))
+            fold.add(j, sent(made) if far else made)
     assert fold.whole is not None and bundle(list(fold.total.values())) is not None
+    assert additions.n == 1

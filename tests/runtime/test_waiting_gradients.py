@@ -1,8 +1,8 @@
 """Gradients that wait under `delayed:K`: on a device where they are, until a cut.
 
-    gradient of     0    1    2 │ 3    4    5 │
-    on a GPU        ──── on the device ─┤     ├── host memory, from which the next segment takes them
-    when full       ──┤ host memory
+gradient of     0    1    2 │ 3    4    5 │
+on a GPU        ──── on the device ─┤     ├── host memory, from which the next segment takes them
+when full       ──┤ host memory
 """
 
 from __future__ import annotations

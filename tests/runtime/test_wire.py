@@ -89,10 +89,24 @@ def test_some_windows_of_a_piece_go_by_themselves() -> None:
     assert passed_on(tensors)[0] == 2
 
 
-def test_windows_in_another_order_than_they_lie_in_keep_their_names() -> None:
-    tensors: list[Tensor | None] = [*reversed(windows_in([(3,), (3,), (5,)], torch.float32))]
-    _, found = passed_on(tensors)
-    assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(tensors, found, strict=True))
+@given(st.permutations(range(4)))
+def test_windows_in_another_order_than_they_lie_in_keep_their_names(order: list[int]) -> None:
+    """And are one piece, which names them as they lie: gradients are named in the order in which a layer names its
+    parameters, and lie in another."""
+    lying = windows_in([(3,), (3,), (5,), (1, 3)], torch.float32)
+    sent, found = passed_on([lying[i] for i in order])
+    came = [tensor for tensor in found if tensor is not None]
+    assert sent == 1 and all(torch.equal(lying[i], b) for i, b in zip(order, came, strict=True))
+    one, other = bundle(lying), bundle(came)
+    assert one is not None and other is not None and one[1] == other[1] and torch.equal(one[0], other[0])
+
+
+def test_one_window_twice_is_not_all() -> None:
+    a, b = windows_in([(3,), (3,)], torch.float32)
+    sent, found = passed_on([a, a])
+    assert (
+        sent == 2 and all(tensor is not None and torch.equal(tensor, a) for tensor in found) and not torch.equal(a, b)
+    )
 
 
 @pytest.mark.parametrize(

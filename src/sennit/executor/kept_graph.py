@@ -68,7 +68,7 @@ class Piece:
     """
 
     members: list[int]
-    places: list[Place]
+    places: tuple[Place, ...]
     memory: Callable[[], Tensor]
 
 
@@ -120,7 +120,7 @@ class KeptGraph(LayerCall):
         # numbers between tensors mean nothing, but they are added up like the others
         return Piece(
             [i for i, _ in there],
-            [p for _, p in there],
+            tuple(p for _, p in there),
             partial(torch.empty_like if whole else torch.zeros_like, self._filled[k]),
         )
 

@@ -35,7 +35,7 @@ class LayerGraph(LayerCall):
         self.flats: dict[int, Tensor] = {}
         self.members: dict[int, tuple[tuple[int, Place], ...]] = {}
         self._reached: set[int] = set()
-        self.reached: dict[int, list[tuple[int, Place]]] = {}
+        self.reached: list[tuple[tuple[int, ...], tuple[Place, ...]]] = []
         """Of each parcel, the members that have gradients."""
         self.forward = device.capture(self._forward)
         if any(self.out_wanted):
@@ -43,7 +43,8 @@ class LayerGraph(LayerCall):
             self.backward = device.capture(self._backward)
             self._filled_back = [*self._filled, *map(numbers, self.given)]
             self._results = [numbers(t) for t in (*(g for g in self.gradients if g is not None), *self.flats.values())]
-            self.reached = {k: [(i, p) for i, p in t if i in self._reached] for k, t in self.members.items()}
+            reached = [[(i, place) for i, place in t if i in self._reached] for t in self.members.values()]
+            self.reached = [(tuple(i for i, _ in there), tuple(place for _, place in there)) for there in reached]
 
     @property
     def least_kept(self) -> int:
@@ -114,6 +115,6 @@ class LayerGraph(LayerCall):
         copy(own, self._results)
         rest = iter(own)
         found = Found([None if g is None else next(rest).view(g.dtype) for g in self.gradients])
-        for trained, flat in zip(self.reached.values(), rest, strict=True):
-            found.parameters.update(zip((i for i, _ in trained), windows(flat, [p for _, p in trained]), strict=True))
+        for (members, places), flat in zip(self.reached, rest, strict=True):
+            found.parameters.update(zip(members, windows(flat, places), strict=True))
         return found

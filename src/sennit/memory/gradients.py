@@ -6,7 +6,7 @@ takes the host about as long as to launch a kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import islice
 
@@ -20,7 +20,7 @@ class Gradients(dict[str, Tensor]):
     """By name. Not given other members once `piece` has been asked for."""
 
     @cached_property
-    def piece(self) -> tuple[Tensor, Sequence[Place]] | None:
+    def piece(self) -> tuple[Tensor, tuple[Place, ...]] | None:
         """What `bundle` finds."""
         return bundle(list(self.values()))
 

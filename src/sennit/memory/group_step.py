@@ -162,7 +162,7 @@ class Whole:
     def part(self, grads: Mapping[str, Tensor]) -> Part | None:
         """All parameters as one; None if they must step by themselves."""
         piece = as_gradients(grads).piece
-        if len(grads) != len(self.flags) or piece is None or tuple(piece[1]) != self.places:
+        if len(grads) != len(self.flags) or piece is None or piece[1] != self.places:
             return None
         stepped, counts = {flag.item() for flag in self.flags}, {counter.item() for counter in self.counters}
         if len(stepped) > 1 or len(counts) > 1 or piece[0].shape != self.parameter.shape:

@@ -98,7 +98,7 @@ def views(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def windows(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
+def windows(flat: Tensor, places: tuple[Place, ...]) -> list[Tensor]:
     """Tensors inside the bytes `flat`, as views of it. Each knows its place, which a view of it does not."""
     typed: dict[torch.dtype, tuple[Tensor, int, int]] = {}
     found: list[Tensor] = []
@@ -118,12 +118,20 @@ def windows(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
     return found
 
 
-def is_window(tensor: Tensor, place: Place) -> bool:
-    """Whether `windows` has made a tensor for this place, and it is as it was, not another view of the same bytes."""
-    return getattr(tensor, "_window", None) is place and tensor.shape == place[1] and tensor.stride() == place[2]
+def order_of(tensors: Sequence[Tensor], places: tuple[Place, ...]) -> tuple[int, ...] | None:
+    """Of each tensor, which of these places `windows` has made it for. None if one is another view of the bytes, as
+    one is that has been transposed or conjugated since, or if they are not one for each place."""
+    number = {id(place): i for i, place in enumerate(places)}
+    order: list[int] = []
+    for tensor in tensors:
+        place: Place | None = getattr(tensor, "_window", None)
+        if place is None or tensor.shape != place[1] or tensor.stride() != place[2]:
+            return None
+        order.append(number.pop(id(place), -1))
+    return None if number or -1 in order else tuple(order)
 
 
-def bundle(tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Place]] | None:
+def bundle(tensors: Sequence[Tensor]) -> tuple[Tensor, tuple[Place, ...]] | None:
     """What these are windows of, as numbers, and how they lie in it; None if they are not all windows of one thing.
 
     Numbers between them mean nothing: what is done to every number may be done to the whole at once.

@@ -8,7 +8,7 @@ Parts may arrive in any order and from several workers; a sum is formed only whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
@@ -34,7 +34,7 @@ class GroupFold:
         self.seen: dict[int, int] = {}
         self.next = 0
         self.total: dict[str, Tensor] = {}
-        self.whole: tuple[Tensor, Sequence[Place]] | None = None
+        self.whole: tuple[Tensor, tuple[Place, ...]] | None = None
         """All of `total`, if it lies in one piece and may be added to as one."""
 
     def add(self, micro_batch: int, part: Mapping[Use, Tensor | None]) -> bool:

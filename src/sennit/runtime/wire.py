@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sennit.memory.parcel import Place, bundle, is_window, windows
+from sennit.memory.parcel import Place, bundle, order_of, windows
 
 Spec = tuple[tuple[int, ...], torch.dtype]
 """Shape and type."""
@@ -24,52 +25,66 @@ ALIGNED = 512
 """Bytes. A tensor of its own begins at a multiple of it on a GPU, and libraries choose kernels by where numbers lie."""
 
 
+class Piece(NamedTuple):
+    """A tensor that is sent: one of the message's, or what some are windows of.
+
+    Attributes:
+        spec: its own.
+        places: of the windows, as they lie.
+        order: of each that the message names, which window it is.
+    """
+
+    spec: Spec
+    places: tuple[Place, ...] = ()
+    order: tuple[int, ...] = (0,)
+
+
 @dataclass(frozen=True)
 class Described:
     """What a header says of a message's tensors.
 
     Attributes:
         specs: of each tensor; None where there is none.
-        pieces: what some are sent as: how many windows in a row, the shape and type of what they are windows of, and
-            their places in it. For one that is sent by itself, itself.
+        pieces: what is sent.
     """
 
     specs: tuple[Spec | None, ...]
-    pieces: tuple[tuple[int, Spec, tuple[Place, ...]], ...]
+    pieces: tuple[Piece, ...]
 
     def sent(self) -> list[Spec]:
         """Of what is sent, in order: tensors without numbers are not."""
-        return [spec for _, spec, _ in self.pieces]
+        return [piece.spec for piece in self.pieces]
 
     def tensors(self, received: Sequence[Tensor], device: torch.device) -> list[Tensor | None]:
         """The message's tensors, from what `sent` says."""
         there: list[Tensor] = []
-        for tensor, (_, _, places) in zip(received, self.pieces, strict=True):
-            there += windows(tensor, places) if places else [tensor]
-        given, found = iter(there), list[Tensor | None]()
+        for tensor, piece in zip(received, self.pieces, strict=True):
+            found = windows(tensor, piece.places) if piece.places else [tensor]
+            there += [found[i] for i in piece.order]
+        given, tensors = iter(there), list[Tensor | None]()
         for spec in self.specs:
             if spec is not None and 0 in spec[0]:
-                found.append(torch.empty(spec[0], dtype=spec[1], device=device))
+                tensors.append(torch.empty(spec[0], dtype=spec[1], device=device))
             else:
-                found.append(None if spec is None else next(given))
-        return found
+                tensors.append(None if spec is None else next(given))
+        return tensors
 
 
 def described(tensors: Sequence[Tensor | None]) -> tuple[Described, list[Tensor]]:
     """What to say of tensors, and what to send."""
     specs = tuple(None if tensor is None else _spec(tensor) for tensor in tensors)
-    pieces: list[tuple[int, Spec, tuple[Place, ...]]] = []
+    pieces: list[Piece] = []
     held: list[Tensor] = []
     numbers = [tensor for tensor in tensors if tensor is not None and tensor.numel()]
     for _, row in groupby(numbers, key=lambda tensor: id(tensor if tensor._base is None else tensor._base)):
         beside = list(row)
         found = bundle(beside) if len(beside) > 1 else None
-        # they may be named in another order than they lie in, or have been transposed or conjugated since
-        if found is not None and all(map(is_window, beside, found[1])):
-            pieces.append((len(beside), _spec(found[0]), tuple(found[1])))
+        order = None if found is None else order_of(beside, found[1])
+        if found is not None and order is not None:
+            pieces.append(Piece(_spec(found[0]), found[1], order))
             held.append(found[0])
         else:
-            pieces += [(1, _spec(tensor), ()) for tensor in beside]
+            pieces += [Piece(_spec(tensor)) for tensor in beside]
             held += [tensor.resolve_conj().resolve_neg().contiguous() for tensor in beside]
     return Described(specs, tuple(pieces)), held
 
