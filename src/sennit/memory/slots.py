@@ -60,7 +60,8 @@ class SlotStore:
     ) -> None:  # fmt: skip
         self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
         self.stepped = stepped
-        self.comes_and_goes, self.size, self.spare = self.host.comes_and_goes, self.host.size, self.host.spare()
+        self.sizes, self.spare = self.host.coming_and_going, self.host.spare()
+        """Bytes of groups that come and go, and those that a step needs beside them."""
         self.most, self.cache = budget, Cache(budget, eviction)
         self.listed = False
         """Whether forwards come by a list."""
@@ -93,7 +94,7 @@ class SlotStore:
         Raises:
             RunError: they do not fit.
         """
-        share = sum(self.size(group) for group in groups if self.comes_and_goes(group))
+        share = sum(self.sizes.get(group, 0) for group in groups)
         if share + self.spare > self.most:
             raise RunError(
                 f"{too_little('that comes next, on one worker,', share, self.spare, self.most)}. Later subnets may "
@@ -104,7 +105,7 @@ class SlotStore:
 
     def ready(self, group: str, version: int) -> None:
         """A forward that reads a group has become ready: is it here?"""
-        if not self.comes_and_goes(group):
+        if group not in self.sizes:
             return
         slot = self.slots.get((group, 0))
         self.tally.reads += 1
@@ -112,16 +113,16 @@ class SlotStore:
             self.tally.hits += all(self.device.done(copy) for copy in slot.coming)
 
     def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
-        sizes = {(group, 0): self.size(group) for group in groups if self.comes_and_goes(group)}
+        sizes = {(group, 0): self.sizes[group] for group in groups if group in self.sizes}
         self.listed = lowest is None
         return self.cache.fits(sizes, self.spare) if lowest is None else self.cache.may_pin(seq_id, sizes, lowest)
 
     def pin(self, group: str, seq_id: int) -> None:
-        if self.comes_and_goes(group):
+        if group in self.sizes:
             self.cache.pin((group, 0), seq_id)
 
     def unpin(self, groups: Iterable[str], seq_id: int) -> None:
-        held = [group for group in groups if self.comes_and_goes(group)]
+        held = [group for group in groups if group in self.sizes]
         mark = [self.device.mark()] if held else []
         for group in held:
             self.cache.unpin((group, 0), seq_id)
@@ -130,7 +131,7 @@ class SlotStore:
     # -- parameters
 
     def holds(self, group: str, version: int) -> bool:
-        if not self.comes_and_goes(group):
+        if group not in self.sizes:
             return self.kept.holds(group, version)
         slot = self.slots.get((group, 0))
         if slot is not None and slot.version == version:
@@ -140,28 +141,28 @@ class SlotStore:
         return self.leaving.version(group) == version or self.host.holds(group, version)
 
     def version(self, group: str) -> int:
-        if not self.comes_and_goes(group):
+        if group not in self.sizes:
             return self.kept.version(group)
         return max(self.newest.get(group, -1), self.host.version(group))
 
     def here(self, group: str) -> bool:
-        return not self.comes_and_goes(group) or (group, 0) in self.slots
+        return group not in self.sizes or (group, 0) in self.slots
 
     def bring(self, group: str, version: int) -> None:
         """Start fetching a group that a forward which begins now reads, if no slot holds it."""
-        if self.comes_and_goes(group):
+        if group in self.sizes:
             slot = self._brought(group, version)
             self.tally.right += slot.ahead
             slot.ahead = False
 
     def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
         """Leaves of the group in `version`, fetched if no slot holds it."""
-        if not self.comes_and_goes(group):
+        if group not in self.sizes:
             return self.kept.acquire(group, version)
         return self._resident(group, version).leaves
 
     def seen(self, group: str, version: int) -> int:
-        if not self.comes_and_goes(group):
+        if group not in self.sizes:
             return self.kept.seen(group, version)
         slot = self.slots[group, 0]
         if slot.word is not None:
@@ -170,7 +171,7 @@ class SlotStore:
 
     def ahead(self, group: str, version: int) -> bool:
         """Start fetching a group that will be read; False if that must wait: no room, or it is not there."""
-        if not self.comes_and_goes(group) or not self.host.holds(group, version) or group in self.leaving:
+        if group not in self.sizes or not self.host.holds(group, version) or group in self.leaving:
             return False
         key = group, 0
         slot = self.slots.get(key)
@@ -181,7 +182,7 @@ class SlotStore:
                 return False
             self._fetch(slot, group)
         else:
-            gone = self.cache.leaving(self.size(group))
+            gone = self.cache.leaving(self.sizes[group])
             if gone is None or any(self.cache.eviction.sooner(other, key) for other in gone):
                 return False
             slot = self._load(group, gone)
@@ -208,7 +209,7 @@ class SlotStore:
         began = time.perf_counter()
         self._await(group, version)
         if slot is None:
-            gone = self.cache.leaving(self.size(group))
+            gone = self.cache.leaving(self.sizes[group])
             assert gone is not None, f"no room for {group}: {self.cache.used} of {self.cache.budget} bytes are pinned"
             slot = self._load(group, gone)
         else:
@@ -237,7 +238,7 @@ class SlotStore:
         self.due.take()
         for other in gone:
             self._evict(other)
-        self.cache.add((group, 0), self.size(group))
+        self.cache.add((group, 0), self.sizes[group])
         region, state = self.host.slots[group][0], self.host.state.get(group)
         flat, after = self.pool.take(region.nbytes, self.cache.used)
         leaves = {n: nn.Parameter(t, requires_grad=state is not None) for n, t in region.views_of(flat).items()}
@@ -305,7 +306,7 @@ class SlotStore:
 
     def step(self, group: str, grads: dict[str, Tensor], lr: float, version: int) -> None:
         """The optimizer step, in the slot."""
-        if not self.comes_and_goes(group):
+        if group not in self.sizes:
             self.kept.step(group, grads, lr, version)
             return
         self.leaving.settle(group)  # the slot may still be on its way to the host as it was before
@@ -364,7 +365,7 @@ class SlotStore:
         """The slot for a version that has come, if it is wanted."""
         slot = self.slots.get((group, 0))
         if slot is None:
-            gone = self.cache.leaving(self.size(group))
+            gone = self.cache.leaving(self.sizes[group])
             if gone is None or gone:
                 self.passed.give_up(group, version)
                 return None

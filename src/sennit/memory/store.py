@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,13 @@ class HostStore:
     def comes_and_goes(self, group: str) -> bool:
         """Whether a device with a budget may give a group up: parameters, but for the slots of `delayed:K`, which are
         in use all the time."""
-        return self.group(group).kind == "parameters" and group not in self.delayed
+        return group in self.coming_and_going
+
+    @cached_property
+    def coming_and_going(self) -> dict[str, int]:
+        """Those groups, and bytes of each one's tensors with its optimizer state."""
+        groups = (group.name for group in self.groups.all if group.kind == "parameters")
+        return {group: self.size(group) for group in groups if group not in self.delayed}
 
     def size(self, group: str) -> int:
         """Bytes of a group's tensors with its optimizer state."""
@@ -122,7 +128,7 @@ class HostStore:
 
     def spare(self) -> int:
         """Bytes beside what subnets need, so that any group that comes and goes can come in for its step."""
-        return max((self.size(group.name) for group in self.groups.all if self.comes_and_goes(group.name)), default=0)
+        return max(self.coming_and_going.values(), default=0)
 
     def slot_of(self, group: str, version: int) -> int:
         return version % self.shared.lag if group in self.delayed else 0
