@@ -21,7 +21,7 @@ from benchmarks.speed.hops import hop_s
 from benchmarks.speed.kept import Kept
 from benchmarks.speed.once import made, run
 from benchmarks.speed.predict import load_of, most_common, shapes_of
-from benchmarks.speed.rows import LAYERS, Row, Ways
+from benchmarks.speed.rows import LAYERS, Causal, Row, Ways
 from benchmarks.speed.table import hashes, table
 from benchmarks.speed.window import Window
 
@@ -63,7 +63,9 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--choice-only", default="delayed:8", help="`shared` of rows that wait for choices alone")
     parser.add_argument(
-        "--chunks", default="2,4", help="stretches per worker under causal order, a row each; 6:layer releases by layer"
+        "--chunks",
+        default="2,4",
+        help="stretches per worker under causal order, a row each; 6:layer releases by layer, 1:split splits backwards",
     )
     parser.add_argument("--loaders", type=int, default=1, help="of each worker; 0: it loads and records by itself")
     parser.add_argument("--in-flight", type=int, default=0)
@@ -161,8 +163,7 @@ def main() -> int:
 
     first = made(recipe, Row(LAYERS, ms[-1]))
     say("recorded")
-    asked = (way.partition(":") for way in given.chunks.split(","))
-    chunks = tuple((int(n), release or "stage") for n, _, release in asked)
+    chunks = tuple(map(Causal.of, given.chunks.split(",")))
     blocks = len(block_order(first.built))
     ways = Ways(ms, executors, chunks, given.in_flight, given.budget, given.choice_only, blocks, given.loaders)
     kept = Kept(first)

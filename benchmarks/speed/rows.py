@@ -56,13 +56,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Causal:
+    """A way of causal order.
+
+    Attributes:
+        chunks: stretches per worker.
+        release: what runs and releases its versions in one piece.
+        split: gradients of weights are tasks of their own.
+    """
+
+    chunks: int
+    release: str = "stage"
+    split: bool = False
+
+    @staticmethod
+    def of(text: str) -> Causal:
+        """`2`, `6:layer`, `1:split`."""
+        chunks, *how = text.split(":")
+        return Causal(int(chunks), "layer" if "layer" in how else "stage", "split" in how)
+
+    @property
+    def name(self) -> str:
+        release = "" if self.release == "stage" else f" by {self.release}"
+        return f"CSP {self.chunks}{release}{' split' if self.split else ''}"
+
+
+@dataclass(frozen=True)
 class Ways:
     """What is asked for.
 
     Attributes:
         micro_batches: M of the rows.
         executors: `eager`, `graphs`, `kept`.
-        chunks: ways of causal order: stretches per worker, and what runs and releases its versions in one piece.
+        chunks: ways of causal order.
         budget: GiB of a device, of rows that swap.
         choice_only: `shared`, such that only choices make subnets wait.
         blocks: how many there are.
@@ -71,7 +97,7 @@ class Ways:
 
     micro_batches: tuple[int, ...]
     executors: tuple[str, ...]
-    chunks: tuple[tuple[int, str], ...]
+    chunks: tuple[Causal, ...]
     in_flight: int
     budget: float
     choice_only: str
@@ -95,21 +121,19 @@ class Ways:
         for executor in reversed(self.executors):
             for m in reversed(self.micro_batches):
                 for shared in ("strict", self.choice_only):
-                    for asked, release in self.chunks:
-                        chunks = max(1, min(asked, self.blocks // workers))
+                    for way in self.chunks:
                         placed = {
-                            "schedule": "csp", "release": release, "chunks": chunks, "in_flight": self.in_flight,
-                            "loaders": self.loaders,
+                            "schedule": "csp", "release": way.release, "split": way.split, "in_flight": self.in_flight,
+                            "loaders": self.loaders, "chunks": max(1, min(way.chunks, self.blocks // workers)),
                         }  # fmt: skip
-                        name = f"CSP {asked}" if release == "stage" else f"CSP {asked} by {release}"
-                        yield Row(name, m, workers, executor, recipe={"shared": shared}, placed=placed)
-                        if m > 1 and not workers % m and release == "stage":
-                            several = {
-                                **placed,
-                                "replicas": m,
-                                "chunks": max(1, min(asked, self.blocks * m // workers)),
-                            }
-                            yield Row(f"{name} x {m}", m, workers, executor, recipe={"shared": shared}, placed=several)
+                        yield Row(way.name, m, workers, executor, recipe={"shared": shared}, placed=placed)
+                        # as many replicas as workers are the row DDP
+                        if 1 < m < workers and not workers % m and way.release == "stage":
+                            chunks = max(1, min(way.chunks, self.blocks * m // workers))
+                            several = {**placed, "replicas": m, "chunks": chunks}
+                            yield Row(
+                                f"{way.name} x {m}", m, workers, executor, recipe={"shared": shared}, placed=several
+                            )
 
     def others(self, workers: int) -> Iterator[Row]:
         """What causal order is compared with. The last is the one that GPUs have not run yet."""

@@ -17,7 +17,7 @@ from benchmarks.speed.beside import Seen
 from benchmarks.speed.costs import ALIKE, HostCost, Shares, host_cost, idle_of, prices_of, shares_of
 from benchmarks.speed.kernels import Look, LookingExecutor, summed
 from benchmarks.speed.limit import limit
-from benchmarks.speed.rows import LAYERS, Row, Ways
+from benchmarks.speed.rows import LAYERS, Causal, Row, Ways
 from benchmarks.speed.table import base_ms, hashes, joined, line, table
 from benchmarks.speed.window import Window
 
@@ -249,7 +249,9 @@ def test_idle_time_is_counted_from_the_first_sampled_subnet_to_the_first_behind_
 
 
 def test_every_row_has_a_key_of_its_own_and_fits_its_devices() -> None:
-    ways = Ways((1, 4), ("eager", "graphs"), ((2, "stage"), (6, "layer")), 0, 11.0, "delayed:8", 53)
+    ways = Ways(
+        (1, 4), ("eager", "graphs"), (Causal(2), Causal(6, "layer"), Causal(1, split=True)), 0, 11.0, "delayed:8", 53
+    )
     for workers in (1, 2, 4, 8, 16):
         rows = ways.on(workers)
         assert len({row.key for row in rows}) == len(rows)
@@ -257,6 +259,12 @@ def test_every_row_has_a_key_of_its_own_and_fits_its_devices() -> None:
             placement = row.placement("cuda")
             assert placement.workers * placement.chunks <= 53
             assert row.workers in (1, workers) and (row.workers == workers or row.engine == "plain")
+
+
+def test_ways_of_causal_order_are_told_as_text() -> None:
+    assert Causal.of("2") == Causal(2, "stage", split=False) and Causal.of("2").name == "CSP 2"
+    assert Causal.of("6:layer") == Causal(6, "layer", split=False) and Causal.of("6:layer").name == "CSP 6 by layer"
+    assert Causal.of("1:split") == Causal(1, "stage", split=True) and Causal.of("1:split").name == "CSP 1 split"
 
 
 def result(title: str = "t", **changes: Any) -> dict[str, Any]:
