@@ -28,6 +28,7 @@ from sennit.runtime.control import Line
 from sennit.runtime.delivery import Delivery
 from sennit.runtime.entry import Entry
 from sennit.runtime.passing import Passing
+from sennit.runtime.put_off import PutOff
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import Recorder
@@ -110,6 +111,8 @@ class Worker:
         self.launches = share.placement.device == "cuda"
         """Whether a task that this host has done with is still to be computed."""
         self.clock = Stopwatch(device)
+        chosen = share.placement.split and not fixed(policy)  # a list says when
+        self.put_off = PutOff(self.ready, self.clock.behind) if self.launches and chosen else None
         self.quiet = Quiet()
         self.heard = 0
         """Messages from the launcher."""
@@ -147,13 +150,15 @@ class Worker:
             if task is None:
                 if self.offered:  # the order gives none of these yet, so steps give way for nothing
                     self.step(idle=True)
+                if self.put_off:  # one of them is next unless a message comes before the device has ended
+                    self.flush()
+                    continue
                 if (self.launches and self.entry.admit()) or self.hear_awaited():
                     continue
                 self.report_cut()
                 self.slots.look_ahead()
                 if self.stepping.waits():  # norms come soon, without a bell; messages are heard meanwhile
-                    self.channel.flush()
-                    self.launcher.flush()
+                    self.flush()
                 elif not (self.hurries() and self.prepare()) and self.bells.put_up(self.rank, self.unannounced()):
                     self.nap()
                 continue
@@ -216,14 +221,28 @@ class Worker:
         """Let the order know what has become ready."""
         for ready in self.ready.take():
             self.slots.ready(ready, self.subnets[ready.seq_id])
-            self.offered.add(ready)
-            self.policy.add(ready)
+            if self.put_off is not None and ready.kind == "W":
+                self.put_off.add(ready)
+            else:
+                self.give(ready)
         for ready in self.slots.waiting():
-            self.offered.add(ready)
-            self.policy.add(ready)
+            self.give(ready)
+
+    def give(self, ready: Task) -> None:
+        """Let the order have a task."""
+        self.offered.add(ready)
+        self.policy.add(ready)
 
     def next_task(self) -> Task | None:
         self.offer()
+        if (task := self.given_back()) is not None or self.put_off is None:
+            return task
+        for ready in self.put_off.due():
+            self.give(ready)
+        return self.given_back()
+
+    def given_back(self) -> Task | None:
+        """The task that the order wants to be run next, of those that it has."""
         while (task := self.policy.pop()) is not None:
             if task not in self.offered:
                 raise UserError(not_ready(self.rank, task))
@@ -232,10 +251,14 @@ class Worker:
                 return task
         return None
 
-    def nap(self) -> None:
-        """Wait for a message or a bell, or a little for what comes without one."""
+    def flush(self) -> None:
+        """Have what is to be sent sent on."""
         self.channel.flush()
         self.launcher.flush()
+
+    def nap(self) -> None:
+        """Wait for a message or a bell, or a little for what comes without one."""
+        self.flush()
         writing = [line for line in self.lines if line.out]
         unannounced = self.channel.expecting() or self.store.expecting()
         longest = IDLE_S if unannounced else QUIET_S

@@ -1,0 +1,58 @@
+"""`PutOff`: gradients of weights (W) that a host could launch, and does not yet.
+
+    host      F0 I0 ── W0? ──────────────── F1 has come: F1 ──
+    device    ▓▓F0▓▓▓▓I0▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓F1▓▓▓▓▓▓▓▓
+
+A device computes tasks in the order of their launches, and its host is ahead of it. Nobody waits for W0 as others wait
+for F1 and I1, which may come while I0 is computed: launched at once, W0 would go before them. So it is launched when
+the device has nothing left to do, or when nothing can come any more that would go before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from sennit.schedule.order import Task
+from sennit.schedule.ready import Ready
+
+STEPPED = ("version", "word")
+"""Events that a step or a forward of an earlier subnet brings about, not a message."""
+
+
+class PutOff:
+    """Of one worker.
+
+    Args:
+        ready: what its tasks wait for.
+        behind: how many launched tasks the device has not ended yet.
+    """
+
+    def __init__(self, ready: Ready, behind: Callable[[], int]) -> None:
+        self.ready, self.behind = ready, behind
+        self.tasks: deque[Task] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
+
+    def add(self, task: Task) -> None:
+        self.tasks.append(task)
+
+    def due(self) -> list[Task]:
+        """Those whose time has come: one if the device is idle, all if nothing can come that goes before them."""
+        if not self.tasks:
+            return []
+        if not self.may_come():
+            found = list(self.tasks)
+            self.tasks.clear()
+            return found
+        return [] if self.behind() else [self.tasks.popleft()]
+
+    def may_come(self) -> bool:
+        """Whether a forward or a backward waits for nothing but messages."""
+        later = {task for event, tasks in self.ready.waiting.items() if _kind(event) in STEPPED for task in tasks}
+        return any(task.kind != "W" and task not in later for task in self.ready.missing)
+
+
+def _kind(event: object) -> object:
+    return event[0] if isinstance(event, tuple) else None  # pyright: ignore[reportUnknownVariableType]
