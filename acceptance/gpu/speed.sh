@@ -16,26 +16,27 @@ trap 'rm -rf "$out"' EXIT
 
 gpus=$("$PY" -c 'import torch; print(torch.cuda.device_count())')
 if ((gpus >= 1)); then
-    # one padded length, so that layers are captured before anything is timed; more first uses where there are many layers
+    # one padded length, so that layers are captured before anything is timed, as many as come now and then
     case $recipe in
-        cv.*) data=${CIFAR10:-} more=() ;;
+        cv.*) data=${CIFAR10:-} more=(--warm 192) ;;
         nlp.c[01]) data=${ENDE:-} more=(--lengths 64 --warm 160) ;;
-        *) data=${ENDE:-} more=(--lengths 64) ;;
+        *) data=${ENDE:-} more=(--lengths 64 --warm 384) ;;
     esac
     # M micro-batches; the base has one
     case $gpus in
-        1) m=1,4 on=1 rows="plain, eager;layers, graphs;stages, graphs" M='' ;;
+        1) m=1,4 on=1 rows="plain, eager;layers, kept;stages, kept" M='' ;;
         2 | 3) m=1,2 on=1,2 M=2 ;;
         *) m=1,4 on=1,4 M=4 ;;
     esac
     if [[ -n $M ]]; then
         n=${on#1,}
-        rows="plain, eager, M = 1, 1;plain, eager, M = $M, 1;plain, delayed:8, eager, M = $M, 1;layers, graphs, M = $M, 1"
-        rows+=";stages, graphs, M = $M, 1;CSP 2, graphs, M = $M, $n;CSP 2, delayed:8, graphs, M = $M, $n;CSP 4, graphs, M = $M, $n"
+        rows="plain, eager, M = 1, 1;plain, eager, M = $M, 1;layers, kept, M = $M, 1;stages, kept, M = $M, 1"
+        rows+=";CSP 1 split, kept, M = $M, $n;CSP 2, kept, M = $M, $n;DDP, kept, M = $M, $n"
+        rows+=";CSP 2, delayed:8, kept, M = 1, $n;BSP (GPipe), kept, M = $M, $n"
     fi
     results=$out/result.json
     "$PY" -m benchmarks.speed --recipe "recipes/$recipe.toml" --batch "$batch" --micro-batches "$m" --on "$on" \
-        --only "$rows" --out "$results" --executors graphs "${more[@]}" ${data:+--data "$data"} >&2 || true
+        --only "$rows" --out "$results" --executors kept --chunks 1:split,2 "${more[@]}" ${data:+--data "$data"} >&2 || true
 else
     shopt -s nullglob
     results=$(printf '%s\n' benchmarks/results/speed_*.json)
