@@ -175,6 +175,6 @@ def test_pinned_groups_stay() -> None:
     assert not mine.ahead("norm", -1)
     mine.unpin(["a"], 0)
     assert mine.ahead("norm", -1) and not mine.here("a")
-    assert (mine.tally.fetches, mine.tally.ahead, mine.tally.right) == (2, 1, 0)
+    assert (mine.residents.tally.fetches, mine.residents.tally.ahead, mine.residents.tally.right) == (2, 1, 0)
     mine.bring("norm", -1)
-    assert mine.tally.right == 1
+    assert mine.residents.tally.right == 1

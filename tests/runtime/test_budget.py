@@ -279,9 +279,13 @@ def test_what_came_of_the_slots_is_counted(tmp_path: Path) -> None:
 class PoisoningStore(SlotStore):
     """A slot that is given up holds poison at once."""
 
-    def _evict(self, key: Key) -> None:
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.evict, self.residents.evict = self.residents.evict, self.poison
+
+    def poison(self, key: Key) -> None:
         slot = self.slots[key]
-        super()._evict(key)
+        self.evict(key)
         self.leaving.settle_all()
         slot.flat.fill_(0xFF)
 

@@ -122,6 +122,7 @@ def test_what_comes_meanwhile_goes_first(tmp_path: Path, monkeypatch: pytest.Mon
         return due(self)
 
     monkeypatch.setattr(Tasks, "execute", noted)
+
     def there(self: HostReach, copy: Any) -> bool:
         self.finish(copy)
         return True

@@ -151,7 +151,7 @@ def test_versions_that_come_late_or_to_no_place_are_left_out() -> None:
     assert there() == (2, 2), "a live graph reads it"
     mine.unpin(["a"], 3)
     mine.take([("a", 3, flat[3])])
-    assert there() == (3, 3) and mine.tally.passed == 2 and not mine.tally.fetches
+    assert there() == (3, 3) and mine.residents.tally.passed == 2 and not mine.residents.tally.fetches
     full = SlotStore(CpuStore(host), NeverDevice(), frozenset(["a"]), host.size("norm"), LeastRecent())
     full.acquire("norm", -1)
     full.take([("a", 1, flat[1])])

@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from sennit.errors import RunError
-from sennit.memory import parcel
-from sennit.memory.cache import Cache
 from sennit.memory.cpu import CpuStore
 from sennit.memory.cuda import CudaStore
 from sennit.memory.device import Device
@@ -30,9 +28,9 @@ from sennit.memory.due import Due
 from sennit.memory.eviction import Eviction, Key, LatestNextUse
 from sennit.memory.gradients import as_gradients
 from sennit.memory.group_step import GroupStep, Optimizer
-from sennit.memory.leaving import Leaving
 from sennit.memory.passed import Passed
-from sennit.memory.slot import SMALL, Pool, Slot
+from sennit.memory.residents import Residents
+from sennit.memory.slot import SMALL, Slot
 from sennit.memory.stepped import ANYWHERE, Made, Stepped
 from sennit.memory.tally import Tally
 
@@ -60,22 +58,19 @@ class SlotStore:
     ) -> None:  # fmt: skip
         self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
         self.stepped = stepped
-        self.sizes, self.spare = self.host.coming_and_going, self.host.spare()
-        """Bytes of groups that come and go, and those that a step needs beside them."""
-        self.most, self.cache = budget, Cache(budget, eviction)
-        self.listed = False
-        """Whether forwards come by a list."""
-        self.slots: dict[Key, Slot] = {}
-        self.newest: dict[str, int] = {}
-        self.leaving = Leaving(self.host, device)
-        self.pool = Pool(device, budget)
+        self.passed = Passed(stepped.elsewhere)
         optimizer = Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device)
         self.due = Due(optimizer, self._taken)
+        self.residents = Residents(self.host, device, budget, eviction, self.passed, self.due.take)
+        self.sizes, self.spare, self.most = self.residents.sizes, self.residents.spare, budget
+        self.slots, self.cache, self.leaving = self.residents.slots, self.residents.cache, self.residents.leaving
+        self.listed = False
+        """Whether forwards come by a list."""
+        self.newest: dict[str, int] = {}
         self.fresh: list[tuple[str, int, Slot]] = []
         """Groups whose step is due, and the versions that it makes."""
-        self.passed = Passed(stepped.elsewhere)
-        self.total, self.tally = Tally(), Tally()
-        """Up to the last `counters()`, and since."""
+        self.total = Tally()
+        """Up to the last `counters()`."""
         self.buffers, self.remember, self.move = kept.buffers, kept.remember, kept.move
         self.constant = kept.constant
 
@@ -101,16 +96,16 @@ class SlotStore:
                 "need more; what has been trained is the same under another budget"
             )
         self.cache.expect(share + self.spare)
-        self.limit(max(self.cache.budget, self.cache.room))  # it may be less than it was: see `relieve`
+        self.residents.limit(max(self.cache.budget, self.cache.room))  # it may be less than it was: see `relieve`
 
     def ready(self, group: str, version: int) -> None:
         """A forward that reads a group has become ready: is it here?"""
         if group not in self.sizes:
             return
         slot = self.slots.get((group, 0))
-        self.tally.reads += 1
+        self.residents.tally.reads += 1
         if slot is not None and slot.version == version:
-            self.tally.hits += all(self.device.done(copy) for copy in slot.coming)
+            self.residents.tally.hits += all(self.device.done(copy) for copy in slot.coming)
 
     def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
         sizes = {(group, 0): self.sizes[group] for group in groups if group in self.sizes}
@@ -152,7 +147,7 @@ class SlotStore:
         """Start fetching a group that a forward which begins now reads, if no slot holds it."""
         if group in self.sizes:
             slot = self._brought(group, version)
-            self.tally.right += slot.ahead
+            self.residents.tally.right += slot.ahead
             slot.ahead = False
 
     def acquire(self, group: str, version: int) -> dict[str, nn.Parameter]:
@@ -180,13 +175,13 @@ class SlotStore:
         if slot is not None:  # another worker has stepped since
             if slot.dirty or self.cache.entries[key].pins:
                 return False
-            self._fetch(slot, group)
+            self.residents.fetch(slot, group)
         else:
             gone = self.cache.leaving(self.sizes[group])
             if gone is None or any(self.cache.eviction.sooner(other, key) for other in gone):
                 return False
-            slot = self._load(group, gone)
-        self.tally.ahead += 1
+            slot = self.residents.load(group, gone)
+        self.residents.tally.ahead += 1
         slot.ahead = True
         return True
 
@@ -198,7 +193,7 @@ class SlotStore:
             for copy in slot.coming:
                 self.device.use(copy)
             slot.coming.clear()
-            self.tally.stall_s += time.perf_counter() - began
+            self.residents.tally.stall_s += time.perf_counter() - began
         return slot
 
     def _brought(self, group: str, version: int) -> Slot:
@@ -211,10 +206,10 @@ class SlotStore:
         if slot is None:
             gone = self.cache.leaving(self.sizes[group])
             assert gone is not None, f"no room for {group}: {self.cache.used} of {self.cache.budget} bytes are pinned"
-            slot = self._load(group, gone)
+            slot = self.residents.load(group, gone)
         else:
-            self._fetch(slot, group)
-        self.tally.stall_s += time.perf_counter() - began
+            self.residents.fetch(slot, group)
+        self.residents.tally.stall_s += time.perf_counter() - began
         return slot
 
     def _await(self, group: str, version: int) -> None:
@@ -225,76 +220,12 @@ class SlotStore:
             self.poll()
             time.sleep(NAP_S)
 
-    # -- slots come and go
-
-    def _load(self, group: str, gone: Iterable[Key]) -> Slot:
-        """Give a group a slot, in the place of others, and fetch it."""
-        slot = self._empty(group, gone)
-        self._fetch(slot, group)
-        return slot
-
-    def _empty(self, group: str, gone: Iterable[Key]) -> Slot:
-        """Give a group a slot, in the place of others."""
-        self.due.take()
-        for other in gone:
-            self._evict(other)
-        self.cache.add((group, 0), self.sizes[group])
-        region, state = self.host.slots[group][0], self.host.state.get(group)
-        flat, after = self.pool.take(region.nbytes, self.cache.used)
-        leaves = {n: nn.Parameter(t, requires_grad=state is not None) for n, t in region.views_of(flat).items()}
-        slot = self.slots[group, 0] = Slot(region, flat, leaves, used=after)
-        if state is not None and group not in self.stepped.elsewhere:
-            slot.state_region = state
-            slot.state, after = self.pool.take(state.nbytes, self.cache.used)
-            slot.used = [*slot.used, *after]
-        return slot
-
-    def _fetch(self, slot: Slot, group: str) -> None:
-        self.leaving.settle(group)
-        for copy in slot.coming:  # fetched ahead, and another worker has stepped since
-            self.device.finish(copy)
-        slot.version = self.host.version(group)
-        copy = self.device.fetch(slot.flat, slot.region.bytes(self.host.memory), slot.used)
-        slot.word = self.device.word(slot.flat, copy)
-        slot.coming = [copy]
-        self.tally.fetches += 1
-        self.tally.fetched_bytes += slot.region.nbytes
-        if slot.state is not None and slot.state_region is not None and self._has_stepped(group):
-            slot.coming.append(self.device.fetch(slot.state, slot.state_region.bytes(self.host.memory), slot.used))
-            self.tally.fetched_bytes += slot.state_region.nbytes
-        slot.used = []
-
-    def _has_stepped(self, group: str) -> bool:
-        """Whether there is optimizer state of a group to bring."""
-        views = self.host.state_views[group]
-        return any(bool(views[f"{name}.stepped"]) for name in self.host.group(group).names)
-
-    def _evict(self, key: Key) -> None:
-        slot = self.slots.pop(key)
-        self.cache.drop(key)
-        if slot.version is not None:
-            self.passed.give_up(key[0], slot.version)
-        for copy in slot.coming:  # fetched ahead and never used
-            self.device.finish(copy)
-        owes = slot.dirty or slot.owes_state
-        group = key[0]
-        after = [*slot.used, *(self.leaving.bring([(group, slot.known, slot)]) if owes else self.leaving.copies(group))]
-        for flat in (slot.flat, slot.state):
-            if flat is not None:
-                self.pool.give(flat, after)
-
     def relieve(self) -> None:
         """The device is full: whatever may leave does. From now on there is room for what is pinned and for one subnet
         more, so that the oldest can always go on; under a list, which needs what it needs, the room stays as it is."""
-        for key in [key for key, entry in self.cache.entries.items() if not entry.pins]:
-            self._evict(key)
-        self.pool.release()
+        self.residents.evict_all()
         if not self.listed:
-            self.limit(min(self.cache.budget, self.cache.used + self.cache.room))
-
-    def limit(self, budget: int) -> None:
-        """So many bytes from now on."""
-        self.cache.budget = self.pool.budget = budget
+            self.residents.limit(min(self.cache.budget, self.cache.used + self.cache.room))
 
     # -- the step
 
@@ -343,40 +274,7 @@ class SlotStore:
         self.passed.to, self.passed.start = to, start
 
     def take(self, made: Iterable[Made]) -> None:
-        """Groups as another worker has stepped them. Each is left out if it comes late, or to no place."""
-        slots: list[Slot] = []
-        sources: list[Tensor] = []
-        for group, version, flat in made:
-            slot = self._place_for(group, version)
-            if slot is not None:
-                slot.version, slot.word = version, None
-                slots.append(slot)
-                sources.append(flat)
-        if slots:
-            for there in {id(there): there for slot in slots for there in slot.coming}.values():
-                self.device.use(there)
-            parcel.copy([slot.numbers for slot in slots], sources)
-            mark = self.device.mark()
-            for slot in slots:
-                slot.coming, slot.used = [], [mark]
-            self.tally.passed += len(slots)
-
-    def _place_for(self, group: str, version: int) -> Slot | None:
-        """The slot for a version that has come, if it is wanted."""
-        slot = self.slots.get((group, 0))
-        if slot is None:
-            gone = self.cache.leaving(self.sizes[group])
-            if gone is None or gone:
-                self.passed.give_up(group, version)
-                return None
-            slot = self._empty(group, ())
-            slot.coming = slot.used  # its memory may have been another's
-        elif slot.version is not None and slot.version >= version:
-            return None
-        elif self.cache.entries[group, 0].pins:
-            self.passed.give_up(group, version)
-            return None
-        return slot
+        self.residents.take(made)
 
     def _state(self, group: str, slot: Slot) -> dict[str, Tensor]:
         """Big tensors in the slot; counters and flags where they are, on the host."""
@@ -395,18 +293,13 @@ class SlotStore:
     def flush(self) -> None:
         """Bring all changes to the host store and publish them there, in the order of versions."""
         self.kept.flush()
-        for (group, _), slot in sorted(self.slots.items(), key=lambda item: item[1].version or 0):
-            if slot.dirty or slot.owes_state:
-                self.leaving.bring([(group, slot.known, slot)])
-        self.leaving.settle_all()
+        self.residents.flush()
 
     # -- for the trace
 
     def counters(self) -> dict[str, float]:
         """Since the last call."""
-        self.tally.stall_s += self.device.stalled()
-        self.tally.written_bytes += self.leaving.written()
-        taken, self.tally = self.tally, Tally()
+        taken = self.residents.counted()
         self.total.add(taken)
         held = float(sum(slot.region.nbytes for slot in self.slots.values()))
         return {**self.kept.counters(), **taken.counters(), "parameters in slots, bytes": held}
