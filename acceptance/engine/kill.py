@@ -137,10 +137,12 @@ def kill_one(run: Running, draw: random.Random, figures: Figures) -> str | None:
         os.kill(draw.choice(kinds[kind]), signal.SIGKILL)
     except ProcessLookupError:
         return None
-    deadline, stopped = begin + PATIENCE_S, 0.0
+    deadline, stopped, trained = begin + PATIENCE_S, 0.0, subnets(run.out)
     while run.process.poll() is None and time.monotonic() < deadline:  # it is our child: reap it
         if not stopped and run.pids() == [run.process.pid] and run.has_answered():
             stopped = time.monotonic() - begin
+        if time.monotonic() > deadline - PATIENCE_S / 2 and (now := subnets(run.out)) > trained:
+            deadline, trained = time.monotonic() + PATIENCE_S, now  # it goes on without what was killed
         time.sleep(0.005)
     deadline = time.monotonic() + GRACE_S
     while run.pids() and time.monotonic() < deadline:
