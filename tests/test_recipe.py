@@ -198,7 +198,7 @@ def test_an_illegal_value(tmp_path: Path, key: str, value: str, said: str) -> No
         (
             "lr",
             'name = "cosine"\nbase = 0.1\nwarm = 3',
-            "unknown key 'lr.warm' (= 3); did you mean 'warmup'?",
+            "unknown key 'lr.warm' (= 3); did you mean 'warmup'? Legal keys: name, base, warmup, final",
         ),
         (
             "checkpoint",

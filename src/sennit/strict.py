@@ -109,7 +109,7 @@ def _refuse_unknown(cls: Any, plain: Mapping[str, Any], where: str, prefix: str,
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "."
-            legal = ", ".join(name for name in known if name != "base")
+            legal = ", ".join(name for name in known if prefix or name != "base")  # of a recipe: its folder
             raise RecipeError(f"{where}: unknown key {prefix + key!r} (= {value!r}){hint} Legal keys: {legal}")
         if isinstance(value, Mapping) and key in tables:
             _refuse_unknown(tables[key], value, where, f"{key}.", {})

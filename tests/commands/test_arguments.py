@@ -44,6 +44,7 @@ def test_overview_names_all_commands_and_exit_codes(call: Callable) -> None:
     [
         ((), "{train,"),
         (("tran",), "tran"),
+        (("plan", "--help"), "plan"),
         (("train", "r.toml", "--speed", "high"), "--speed"),
         (("train", "r.toml", "--workers", "two"), "--workers"),
         (("train", "r.toml", "--device", "tpu"), "virtual"),

@@ -49,6 +49,7 @@ def test_retrained_export_of_an_arch_from_a_file(call: Callable, run: Path) -> N
     one = call("export", run, "--arch", "arch.json", "--to", "a", "--retrain", "8", "--seed", "3", "--json").json
     two = call("export", run, "--arch", "arch.json", "--to", "b", "--retrain", "8", "--seed", "3", "--json").json
     other = call("export", run, "--arch", "arch.json", "--to", "c", "--json").json
+    assert 'torch.export.load("d/network.pt2")' in call("export", run, "--arch", "arch.json", "--to", "d").out
     assert one["weights"] == "retrained" and one["metrics"] == two["metrics"] != other["metrics"]
     assert json.loads(Path("a/arch.json").read_text())["arch"] == arch
 

@@ -21,7 +21,7 @@ from sennit.runtime import checkpoint
 from sennit.runtime.checkpoint import OPTIMIZER, STATE, WEIGHTS, load, newest, write
 
 IDENTITY = "1" * 64
-RECIPE = {"lr": 0.1, "seed": 0, "optimizer": {"name": "sgd"}, "checkpoint": {"every": 50}}
+RECIPE: dict[str, Any] = {"lr": 0.1, "seed": 0, "steps": 60, "optimizer": {"name": "sgd"}, "checkpoint": {"every": 50}}
 
 
 def tensors(seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -194,6 +194,14 @@ def test_another_recipe_is_refused_with_the_keys_that_differ(tmp_path: Path) -> 
     assert "checkpoint.every" not in message
     assert "identity 111111111111, this recipe has 222222222222" in message
     assert "another --out" in message
+
+
+def test_who_wants_to_train_longer_is_told_how(tmp_path: Path) -> None:
+    save(tmp_path, 50)
+    for changes, told in (({}, True), ({"lr": 0.2}, False)):
+        with pytest.raises(CheckpointError) as caught:
+            newest(tmp_path, "2" * 64, {**RECIPE, "steps": RECIPE["steps"] + 9, **changes})
+        assert ("give --steps" in str(caught.value)) == told
 
 
 def test_a_renamed_one_and_another_format_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,8 @@ def read_arguments(words: list[str], out: Output) -> Command:
 
         out.result({"version": sennit.__version__}, f"sennit {sennit.__version__}")
         raise SystemExit(0)
+    if words and not words[0].startswith("-"):
+        words = words[:1]  # `--help` behind a command that does not exist would show that of all
     shown: Any = Union[  # noqa: UP007 - made at run time
         tuple(Annotated[_Nothing, subcommand(name, description=line)] for name, (_, line) in COMMANDS.items())
     ]

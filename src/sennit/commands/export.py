@@ -105,7 +105,8 @@ class Export:
 
 
 def _how_to_load(folder: Path) -> list[str]:
-    from sennit.explore.export import ARCH
+    from sennit.explore.export import ARCH, PROGRAM
 
     held = jsonlib.loads((folder / ARCH).read_text(encoding="utf-8"))
-    return ["to load it:", *(f"    {line}" for line in held["load"])]
+    from_here = (line.replace(f'"{PROGRAM}"', f'"{folder / PROGRAM}"') for line in held["load"])
+    return ["to load it:", *(f"    {line}" for line in from_here)]

@@ -128,7 +128,8 @@ def idle_words(trace: Trace | None) -> str:
     idleness = Idleness.of(trace)
     shares = sorted(idleness.shares().items(), key=lambda item: -item[1])
     shown = [f"{what} {share:.1%}" for what, share in shares if share >= 0.0005]
-    return f"{idleness.bubble:.1%} of {trace.workers} workers' time: {', '.join(shown) or 'none'}"
+    whose = "the worker's" if trace.workers == 1 else f"{trace.workers} workers'"
+    return f"{idleness.bubble:.1%} of {whose} time: {', '.join(shown) or 'none'}"
 
 
 def _placed(name: str, value: Any, run: Mapping[str, Any], trace: Trace | None) -> str:

@@ -147,6 +147,9 @@ def newest(root: Path, identity: str, recipe: Mapping[str, Any] | None = None) -
         raise CheckpointError(f"{error}\n{_way_on(found, identity)}") from error
 
 
+LONGER = ". To train longer, leave the recipe as it was and give --steps"
+
+
 def load(folder: Path, identity: str | None = None, recipe: Mapping[str, Any] | None = None) -> Loaded:
     """One checkpoint, checked to the last byte.
 
@@ -163,6 +166,7 @@ def load(folder: Path, identity: str | None = None, recipe: Mapping[str, Any] | 
             f"checkpoint {folder} belongs to another recipe"
             + (f" ({'; '.join(difference)})" if difference else "")
             + f": identity {str(state.get('identity'))[:12]}, this recipe has {identity[:12]}"
+            + (LONGER if difference and all(d.startswith("steps = ") for d in difference) else "")
         )
     for name, wanted in state["files"].items():
         path = folder / name
