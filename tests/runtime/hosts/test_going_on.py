@@ -38,6 +38,17 @@ def test_on_other_hosts(case: str, tmp_path: Path) -> None:
     assert seen == list(range(made.steps))
 
 
+@pytest.mark.parametrize("cuts", [[0, 3, 5], [1, 1, 7]])
+def test_waiting_gradients_are_pushed_by_whoever_steps_them(cuts: list[int], tmp_path: Path) -> None:
+    """Whichever workers use the layers that all subnets share: the first of all of them may not be among these."""
+    made, plan = recipe(**{**TIED, "shared": "delayed:3"}), tmp_path / "cuts.json"
+    plan.write_text(json.dumps({"format": "sennit.cuts/1", "cuts": [cuts]}))
+    plain = run(made, tmp_path / "plain", engine="plain")
+    run_on(2, made, tmp_path / "run", steps=4, workers=4, plan=str(plan))
+    assert hashes(run_on(2, made, tmp_path / "run", resume=True, workers=4, plan=str(plan))) == hashes(plain)
+    assert not violations(tmp_path / "run")
+
+
 @pytest.mark.parametrize("asked", ["host 0", "host 1"])
 def test_asked_to_stop(asked: str, tmp_path: Path) -> None:
     made, out = recipe(steps=40), tmp_path / "run"

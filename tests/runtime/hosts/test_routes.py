@@ -76,22 +76,31 @@ def rule(kind: str) -> tuple[Sync, int]:
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10**9), workers=st.integers(2, 6), count=st.integers(2, 3),
-    kind=st.sampled_from(["csp", "bulk", "delayed"]),
+    kind=st.sampled_from(["csp", "bulk", "delayed"]), start=st.integers(0, 5),
 )  # fmt: skip
-def test_everyone_has_what_it_needs(seed: int, workers: int, count: int, kind: str) -> None:
+def test_everyone_has_what_it_needs(seed: int, workers: int, count: int, kind: str, start: int) -> None:
+    """Also where a run goes on whose gradients waited under `delayed:K`, whoever steps them."""
     draw, hosts = random.Random(seed), Hosts(0, min(count, workers), workers)
     sync, bulk = rule(kind)
     delayed = {"p0"} if kind == "delayed" else set[str]()
-    routes, order = Routes(hosts, (), delayed, {group: range(0) for group in delayed}), BufferOrder()
+    start = start if delayed else 0
+    newest, heir = max(start - 3, -1), draw.randrange(workers)
+    waiting = {group: dict.fromkeys(range(newest + 1, start), heir) for group in delayed}
+    routes, order = Routes(hosts, (), delayed, waiting), BufferOrder()
     stores: list[dict[str, Store]] = [{} for _ in range(hosts.count)]
 
     def at(host: int, group: str) -> Store:
-        first = Store() if group[0] == "p" else Store({(-1, -1, -1)})
+        came = newest if group in delayed else -1
+        first = Store({came}, came) if group[0] == "p" else Store({(-1, -1, -1)})
         return stores[host].setdefault(group, first)
+
+    for group, makers in waiting.items():
+        for x, maker in makers.items():
+            step(at(hosts.of(maker), group), x, x - 1, True)
 
     owners: dict[str, int] = {}
     last: dict[str, int] = {}
-    for y in range(SUBNETS * bulk):
+    for y in range(start, start + SUBNETS * bulk):
         made = subnet(y, draw, workers, kind == "delayed", order)
         if kind == "bulk":
             for group, worker in made.owner.items():
@@ -117,7 +126,7 @@ def test_everyone_has_what_it_needs(seed: int, workers: int, count: int, kind: s
             owners.clear()
     for group, y in last.items():
         if group not in delayed:
-            assert routes.newest(group, SUBNETS * bulk) == y
+            assert routes.newest(group, start + SUBNETS * bulk) == y
 
 
 def push(need: Need, hosts: Hosts, at: Any, keeps: bool) -> None:

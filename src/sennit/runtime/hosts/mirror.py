@@ -22,6 +22,7 @@ from sennit.runtime.bells import LOW
 from sennit.runtime.control import Line
 from sennit.runtime.hosts.routes import Need, Routes
 from sennit.runtime.hosts.shipping import Key, Shipping
+from sennit.runtime.placing import heir_of
 from sennit.runtime.share import Share
 from sennit.runtime.subnet import Subnet
 from sennit.schedule.order import Task
@@ -102,7 +103,10 @@ class Mirror:
         assert share.hosts is not None
         self.rank, self.share, self.lines, self.launcher, self.logs = rank, share, lines, launcher, logs
         self.hosts, self.host, self.shipping = share.hosts, share.host, Shipping(share.host)
-        waiting = {group: range(share.versions[group] + 1, share.start) for group in self.host.delayed}
+        heirs = {group: heir_of(group, share.built, share.plans) for group in self.host.delayed}
+        waiting = {
+            group: dict.fromkeys(range(share.versions[group] + 1, share.start), heir) for group, heir in heirs.items()
+        }
         self.routes = Routes(self.hosts, share.frozen, self.host.delayed, waiting)
         self.made: dict[str, Key] = {}
         """The newest that this worker has made of each group."""

@@ -9,7 +9,7 @@ Pure bookkeeping: no bytes, no lines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sennit.runtime.hosts.hosts import Hosts
@@ -42,14 +42,14 @@ class Routes:
     Args:
         frozen: groups that never change.
         delayed: groups under `delayed:K`.
-        waiting: of those, the versions whose gradients waited when the run began; worker 0 makes them.
+        waiting: of those, the versions whose gradients waited when the run began, each with the worker that makes it.
     """
 
     def __init__(
-        self, hosts: Hosts, frozen: Collection[str], delayed: Collection[str], waiting: dict[str, range]
+        self, hosts: Hosts, frozen: Collection[str], delayed: Collection[str], waiting: Mapping[str, Mapping[int, int]]
     ) -> None:
         self.hosts, self.frozen, self.delayed = hosts, frozen, delayed
-        self.makers: dict[str, dict[int, int]] = {group: dict.fromkeys(xs, 0) for group, xs in waiting.items()}
+        self.makers: dict[str, dict[int, int]] = {group: dict(makers) for group, makers in waiting.items()}
         """Group to version to worker; of versions that may still be asked for."""
         self.movers: dict[str, tuple[Word, int]] = {}
         """Buffer group to the last word of the subnets let in, and who writes it."""
