@@ -8,6 +8,7 @@ launched      all        one          none
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,13 @@ GRADIENT, VALUE, VERSION, WORD = (
 )
 
 
-def put_off(*waiting: tuple[Task, list[Any]], behind: int) -> PutOff:
+def put_off(
+    *waiting: tuple[Task, list[Any]], behind: int, awaited: Callable[[int, int], bool] = lambda seq_id, run: False
+) -> PutOff:
     ready = Ready()
     for task, events in waiting:
         ready.add(task, events)
-    found = PutOff(ready, lambda: behind)
+    found = PutOff(ready, lambda: behind, awaited)
     for task in W:
         found.add(task)
     return found
@@ -66,6 +69,30 @@ def test_while_something_may_come_one_is_due_whenever_the_device_has_ended(kind:
     assert put_off(*waiting, behind=1).due() == []
     held = put_off(*waiting, behind=0)
     assert [held.due() for _ in range(4)] == [[W[0]], [W[1]], [W[2]], []]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "offered", "urgent"),
+    [
+        ([], [], True),
+        (
+            [(Task("F", 1, 0, 0), [VALUE]), (Task("F", 2, 0, 0), [VERSION])],
+            [Task("F", 1, 0, 1), Task("W", 0, 3, 0)],
+            True,
+        ),
+        ([(Task("F", 0, 3, 0), [VERSION])], [], True),
+        ([(Task("I", 0, 3, 0), [GRADIENT])], [], False),
+        ([(Task("F", 0, 3, 0), [VALUE])], [], False),
+        ([], [Task("F", 0, 3, 0)], False),
+        ([], [Task("I", 0, 3, 0)], False),
+    ],
+)
+def test_those_whose_version_is_awaited_go_before_later_subnets(waiting: Any, offered: Any, urgent: bool) -> None:
+    assert put_off(*waiting, behind=1).urgent(offered) == []
+    held = put_off(*waiting, behind=1, awaited=lambda seq_id, run: (seq_id, run) == (0, 0))
+    held.add(other := Task("W", 0, 0, 1))
+    assert held.urgent(offered) == (W if urgent else [])
+    assert list(held.tasks) == ([other] if urgent else [*W, other])
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -135,3 +162,29 @@ def test_what_comes_meanwhile_goes_first(tmp_path: Path, monkeypatch: pytest.Mon
         for y in range(8):
             assert sorted(mine := [task[0] for task in order if task[1:] == f"{y}"]) == list("FFIIWW")
             assert mine[4:] == ["W", "W"]
+
+
+@pytest.mark.parametrize("shared", ["strict", "delayed:4"])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_no_later_forward_goes_before_what_a_version_waits_for(
+    micro_batches: int, shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Causal order puts it first, if it has it: it went behind forwards of all subnets in flight."""
+    made = recipe(**{**CHAIN, "steps": 12, "micro_batches": micro_batches, "shared": shared})
+    stand_in(monkeypatch, 2)
+    forwards, turns, real = mmap.mmap(-1, mmap.PAGESIZE), count(), Worker.next_task
+
+    def checked(self: Worker) -> Task | None:
+        task = real(self)
+        if task is not None and task.kind == "F" and self.put_off is not None:
+            forwards[0] = 1
+            others = [t.seq_id for t in (*self.ready.missing, *self.offered) if t.kind != "W"]
+            for late in self.put_off.tasks:
+                if late.seq_id < task.seq_id and self.awaited(late.seq_id, late.run):
+                    assert any(y <= late.seq_id for y in others), f"{task} goes before {late}"
+        return task
+
+    monkeypatch.setattr(Stopwatch, "behind", lambda self: int(next(turns) % 5 > 0))
+    monkeypatch.setattr(Worker, "next_task", checked)
+    run(made, tmp_path / "run", device="cuda", workers=2, split=True, release="layer", in_flight=6)
+    assert forwards[0]

@@ -112,7 +112,7 @@ class Worker:
         """Whether a task that this host has done with is still to be computed."""
         self.clock = Stopwatch(device)
         chosen = share.placement.split and not fixed(policy)  # a list says when
-        self.put_off = PutOff(self.ready, self.clock.behind) if self.launches and chosen else None
+        self.put_off = PutOff(self.ready, self.clock.behind, self.awaited) if self.launches and chosen else None
         self.quiet = Quiet()
         self.heard = 0
         """Messages from the launcher."""
@@ -235,6 +235,9 @@ class Worker:
 
     def next_task(self) -> Task | None:
         self.offer()
+        if self.put_off:
+            for ready in self.put_off.urgent(self.offered):
+                self.give(ready)
         if (task := self.given_back()) is not None or self.put_off is None:
             return task
         for ready in self.put_off.due():
