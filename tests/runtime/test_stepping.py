@@ -3,6 +3,7 @@ clipping and steps written down one after the other."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -61,7 +62,7 @@ def laid_out(host: HostStore, group: str, grads: dict[str, Tensor | None], toget
 
 
 def parts(
-    kind: str, clip: str, optimizer: str = "adam", host: HostStore | None = None
+    kind: str, clip: str, optimizer: str = "adam", host: HostStore | None = None, halt: float = math.inf
 ) -> tuple[HostStore, CudaStore | CpuStore, Stepping]:
     """What one worker steps with."""
     host = filled(store(optimizer=optimizer)) if host is None else host
@@ -72,7 +73,9 @@ def parts(
         publishing=lambda group, version: nullcontext(), placement=SimpleNamespace(device=kind),
     )  # fmt: skip
     log = cast("AccessLog", SimpleNamespace(parameters=lambda *access: None))
-    stepping = Stepping(0, cast("Any", share), made, log, lambda *told: None, lambda said: None, lambda subnet: None)
+    stepping = Stepping(
+        0, cast("Any", share), made, log, lambda *told: None, lambda said: None, lambda subnet: None, lambda: halt
+    )  # fmt: skip
     return host, made, stepping
 
 
@@ -240,3 +243,20 @@ def test_what_fails_publishes_nothing(tmp_path: Path) -> None:
     with Publishing(share, "a", 2, (2, 0, 1)):
         pass
     assert told == ["a", ("a", 1), "a", ("a", (2, 0, 1))] and board.notes == 5
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("clip", CLIPS)
+def test_nothing_steps_behind_a_halt(clip: str, kind: str) -> None:
+    """Gradients that others have sent before they heard of it come when the cut before it has been reported."""
+    host, made, stepping = parts(kind, clip, halt=1)
+    for y in (0, 1):
+        for group in GROUPS:
+            made.acquire(group, 0 if made.version(group) == 0 else -1)
+        for j in range(2):
+            for group, names in GROUPS.items():
+                views = host.views[group][0]
+                grads: Any = {(n, -1): gradient(y, j, n, views[n]) for n in names}
+                stepping.part(subnet_of(y), group, j, grads)
+        stepping.look()
+        assert {made.version(group) for group in GROUPS} == {0}

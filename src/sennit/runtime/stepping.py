@@ -44,14 +44,15 @@ class Stepping:
         report: says something to the launcher.
         done: called when a subnet may have been finished here: a group of it has been stepped, its gradient put to
             wait or added to the bulk's.
+        halt: tells from which subnet on none is trained any more.
     """
 
     def __init__(
         self, rank: int, share: Share, store: DeviceStore, log: AccessLog, tell: Callable[[int, Message], None],
-        report: Callable[[Any], None], done: Callable[[Subnet], None],
+        report: Callable[[Any], None], done: Callable[[Subnet], None], halt: Callable[[], float],
     ) -> None:  # fmt: skip
         self.rank, self.share, self.store, self.log = rank, share, store, log
-        self.tell, self.report, self.done = tell, report, done
+        self.tell, self.report, self.done, self.halt = tell, report, done, halt
         self.recipe, self.host, self.groups = share.recipe, share.host, share.built.groups
         self.clip = share.recipe.clipping
         self.later = share.placement.device == "cuda"
@@ -262,6 +263,8 @@ class Stepping:
     def step(self, subnet: Subnet, group: str, grads: Gradients) -> None:
         """The optimizer step of a group, with the learning rate of `subnet`."""
         y = subnet.seq_id
+        if y >= self.halt():
+            return  # the cut before it may have been reported, and be saved now
         if group in self.host.delayed:
             self.due[group, y] = grads
             if not self.later:

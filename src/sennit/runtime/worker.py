@@ -93,7 +93,7 @@ class Worker:
         self.subnets, self.coming = self.entry.subnets, self.entry.coming
         self.stepping = Stepping(
             rank, share, store, log, lambda worker, message: self.send(worker, message, []), self.report,
-            self.entry.settle,
+            self.entry.settle, lambda: self.entry.halt,
         )  # fmt: skip
         reading = Newest(store, rule.stash) if rule.kind == "asp" else Exact(store, sync)
         store.announce(share.bells.ring)
@@ -299,7 +299,8 @@ class Worker:
             elif kind == "arch":
                 self.coming.drawn[rest[0]] = rest[1]
             elif kind == "halt":
-                self.entry.halt = self.entry.limit = rest[0]
+                self.entry.halt = min(self.entry.halt, rest[0])  # an earlier one may have been found here meanwhile
+                self.entry.limit = rest[0]
                 self.said_cut = -1  # also if that is where the last cut was: more has been computed since
             elif kind == "pause":
                 self.entry.limit = min(self.entry.limit, self.entry.next_id)
