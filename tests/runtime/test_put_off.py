@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from itertools import count
+from itertools import count, permutations
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,16 @@ def test_while_something_may_come_one_is_due_whenever_the_device_has_ended(kind:
     assert [held.due() for _ in range(4)] == [[W[0]], [W[1]], [W[2]], []]
 
 
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_earliest_subnet_goes_first_whichever_was_ready_first(order: tuple[int, ...]) -> None:
+    ready = Ready()
+    ready.add(Task("F", 9, 0, 0), [VALUE])
+    held = PutOff(ready, lambda: 0, lambda seq_id, run: False)
+    for y in order:
+        held.add(Task("W", y, 2 - y, y))
+    assert [task.seq_id for _ in range(3) for task in held.due()] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("waiting", "offered", "urgent"),
     [
@@ -92,7 +102,7 @@ def test_those_whose_version_is_awaited_go_before_later_subnets(waiting: Any, of
     held = put_off(*waiting, behind=1, awaited=lambda seq_id, run: (seq_id, run) == (0, 0))
     held.add(other := Task("W", 0, 0, 1))
     assert held.urgent(offered) == (W if urgent else [])
-    assert list(held.tasks) == ([other] if urgent else [*W, other])
+    assert held.tasks == ([other] if urgent else [*W, other])
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

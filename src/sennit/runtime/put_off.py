@@ -13,7 +13,6 @@ it: then the order has it as soon as its own subnet and earlier ones have nothin
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
 from sennit.schedule.order import Task
@@ -34,7 +33,7 @@ class PutOff:
 
     def __init__(self, ready: Ready, behind: Callable[[], int], awaited: Callable[[int, int], bool]) -> None:
         self.ready, self.behind, self.awaited = ready, behind, awaited
-        self.tasks: deque[Task] = deque()
+        self.tasks: list[Task] = []
 
     def __bool__(self) -> bool:
         return bool(self.tasks)
@@ -43,14 +42,18 @@ class PutOff:
         self.tasks.append(task)
 
     def due(self) -> list[Task]:
-        """Those whose time has come: one if the device is idle, all if nothing can come that goes before them."""
+        """Those whose time has come: all if nothing can come that goes before them; one if the device is idle, the
+        earliest subnet's, as causal order would have it."""
         if not self.tasks:
             return []
         if not self.may_come():
-            found = list(self.tasks)
-            self.tasks.clear()
+            found, self.tasks = self.tasks, []
             return found
-        return [] if self.behind() else [self.tasks.popleft()]
+        if self.behind():
+            return []
+        first = min(self.tasks)
+        self.tasks.remove(first)
+        return [first]
 
     def urgent(self, offered: Collection[Task]) -> list[Task]:
         """Those whose version is awaited, of subnets up to which nothing can come.
