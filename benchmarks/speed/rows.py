@@ -73,6 +73,8 @@ class Causal:
     def of(text: str) -> Causal:
         """`2`, `6:layer`, `1:split`."""
         chunks, *how = text.split(":")
+        if not chunks.isdecimal() or not set(how) <= {"stage", "layer", "split"}:
+            raise SystemExit(f"--chunks {text}: a number, and behind colons layer or split: 2, 6:layer, 1:layer:split")
         return Causal(int(chunks), "layer" if "layer" in how else "stage", "split" in how)
 
     @property

@@ -265,6 +265,13 @@ def test_ways_of_causal_order_are_told_as_text() -> None:
     assert Causal.of("2") == Causal(2, "stage", split=False) and Causal.of("2").name == "CSP 2"
     assert Causal.of("6:layer") == Causal(6, "layer", split=False) and Causal.of("6:layer").name == "CSP 6 by layer"
     assert Causal.of("1:split") == Causal(1, "stage", split=True) and Causal.of("1:split").name == "CSP 1 split"
+    assert Causal.of("1:layer:split") == Causal.of("1:split:layer") == Causal(1, "layer", split=True)
+
+
+@pytest.mark.parametrize("text", ["1:splt", "6:layers", "2:", "layer", "", "2:layer,split"])
+def test_no_other_way_is_taken_for_a_misspelt_one(text: str) -> None:
+    with pytest.raises(SystemExit, match=f"--chunks {text}: a number"):
+        Causal.of(text)
 
 
 def result(title: str = "t", **changes: Any) -> dict[str, Any]:
