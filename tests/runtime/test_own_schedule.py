@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from sennit.errors import RunError, UserError
+from sennit.runtime.stopwatch import Stopwatch
 from sennit.schedule.action import write_csv
 from sennit.schedule.one_f_one_b import one_f_one_b
+from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
 from tests.runtime.test_sync_rules import CHAIN
@@ -34,3 +37,37 @@ def test_an_order_that_is_wrong_ends_the_run_and_says_why(name: str, said: str, 
     (tmp_path / "mine.py").write_text(MINE)
     with pytest.raises((UserError, RunError), match=said):
         run(recipe(**CHAIN), tmp_path / "run", workers=2, schedule=f"{tmp_path / 'mine.py'}:{name}")
+
+
+WEIGHTS_FIRST = """
+class Weights:
+    def __init__(self, worker, setting): self.tasks, self.file = [], open(f"weights {worker}", "w")
+    def add(self, task): self.tasks.append(task); print("ready", task, file=self.file, flush=True)
+    def pop(self):
+        if not self.tasks: return None
+        first = max(self.tasks, key=lambda task: (task.kind == "W", -task.seq_id))
+        self.tasks.remove(first)
+        print("given", first, file=self.file, flush=True)
+        return first
+"""
+
+
+def test_an_order_is_told_at_once_of_what_is_ready_on_a_gpu_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its device is busy or not: it may want gradients of weights first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(WEIGHTS_FIRST)
+    made = recipe(**{**CHAIN, "steps": 8, "micro_batches": 2, "shared": "frozen", "space_args": {"depth": 2}})
+    plain = run(made, tmp_path / "plain", engine="plain")
+    stand_in(monkeypatch, 2)
+    turns = count()
+    monkeypatch.setattr(Stopwatch, "behind", lambda self: int(next(turns) % 9 > 0))
+    result = run(made, tmp_path / "run", device="cuda", workers=2, split=True, schedule="mine.py:Weights", in_flight=6)
+    assert hashes(result) == hashes(plain) and not violations(tmp_path / "run")
+    for worker in range(2):
+        given = [
+            line.split()[1] for line in (tmp_path / f"weights {worker}").read_text().splitlines() if "given" in line
+        ]
+        halves = [i for i, task in enumerate(given) if "I" in task]
+        assert len(halves) == 16 and all(given[i + 1] == given[i].replace("I", "W") for i in halves)

@@ -32,7 +32,7 @@ from sennit.runtime.put_off import PutOff
 from sennit.runtime.reading import Exact, Newest
 from sennit.runtime.reasons import Reasons, signed
 from sennit.runtime.recorder import Recorder
-from sennit.runtime.scheduling import fixed, policy_of, setting_of
+from sennit.runtime.scheduling import fixed, name_of_policy, policy_of, setting_of
 from sennit.runtime.share import DeviceStore, NoGate, Share, VersionGate
 from sennit.runtime.slot_use import SlotUse
 from sennit.runtime.stall import Quiet, awaited
@@ -43,6 +43,7 @@ from sennit.runtime.waiting import Waiting
 from sennit.schedule.before_step import before_step
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order, Task, not_ready
+from sennit.schedule.policy import MODULES
 from sennit.trace.access import AccessLog
 from sennit.trace.events import trace_beside
 
@@ -111,8 +112,9 @@ class Worker:
         self.launches = share.placement.device == "cuda"
         """Whether a task that this host has done with is still to be computed."""
         self.clock = Stopwatch(device)
-        chosen = share.placement.split and not fixed(policy)  # a list says when
-        self.put_off = PutOff(self.ready, self.clock.behind, self.awaited) if self.launches and chosen else None
+        # a list says when, and an order from a file is told of all that is ready
+        ours = share.placement.split and not fixed(policy) and name_of_policy(share.recipe, share.placement) in MODULES
+        self.put_off = PutOff(self.ready, self.clock.behind, self.awaited) if self.launches and ours else None
         self.quiet = Quiet()
         self.heard = 0
         """Messages from the launcher."""
