@@ -67,19 +67,23 @@ def test_no_forward_waits_for_a_batch_that_a_loader_has(
     assert hashes(result) == plain and not violations(tmp_path / "run")
 
 
-def test_nothing_is_prepared_while_a_device_waits_for_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that is as far as its host: what is ready, or on its way, is launched before anything is prepared."""
+@pytest.mark.parametrize("split", [False, True])
+def test_nothing_is_prepared_while_a_device_waits_for_a_launch(
+    split: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that is as far as its host: what is ready, or on its way, is launched before anything is prepared; so
+    are gradients of weights that were put off."""
     made = recipe(steps=12, clip="layer:1.0")
     stand_in(monkeypatch, 2)
     prepare, prepared = Worker.prepare, mmap.mmap(-1, mmap.PAGESIZE)
 
     def checked(self: Worker, *, record: bool = True) -> bool:
-        assert not self.offered and not self.stepping.waits() and not self.channel.expecting()
+        assert not self.offered and not self.stepping.waits() and not self.channel.expecting() and not self.put_off
         prepared[0] = 1
         return prepare(self, record=record)
 
     monkeypatch.setattr(Worker, "prepare", checked)
-    run(made, tmp_path / "run", device="cuda", workers=2, chunks=2, loaders=1)
+    run(made, tmp_path / "run", device="cuda", workers=2, chunks=2, loaders=1, split=split)
     assert prepared[0]
 
 

@@ -185,6 +185,8 @@ class Worker:
         self.offer()
         # a backward takes the device longer than the host; between two forwards the host is the one that is waited for
         awaited = bool(self.offered) or self.channel.expecting() or self.stepping.waits()
+        if self.put_off and not self.clock.behind():  # one of them is next
+            awaited = True
         if task.kind not in "FW" and not awaited:
             self.prepare(record=self.coming.programs.wanted)
         while self.clock.behind() >= BACKLOG and self.prepare(record=self.coming.programs.wanted):
