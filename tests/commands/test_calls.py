@@ -172,3 +172,36 @@ def test_layers_that_come_and_go_without_a_budget_are_not_said_to_have_one() -> 
     slots = {"hit_rate": 0.5, "fetched_bytes": 2**20, "written_bytes": 0, "stall_s": 0.0}
     ((name, said),) = counted_rows({"slots": slots})
     assert "budget" not in name + said and said.startswith("50.0 % of reads were there already")
+
+
+@pytest.mark.parametrize(
+    ("loading", "said"),
+    [(0.0, ""), (0.3, ""), (0.9, "4% of the workers' time went by with loading batches"), (9.0, "45% of the workers'")],
+)
+def test_loading_is_told_of_where_it_takes_part_of_the_time(loading: float, said: str) -> None:
+    rows = dict(counted_rows({"workers": 2, "seconds": 10.0, "loading_s": loading}))
+    assert rows.get("data", "").startswith(said) and bool(rows) == bool(said)
+    assert ("--loaders" in rows.get("data", "")) == (loading > 2)
+
+
+SLOW = """
+import time
+from nets import Points
+
+
+class Slow(Points):
+    def __getitem__(self, i):
+        time.sleep(0.005)
+        return super().__getitem__(i)
+"""
+
+
+def test_a_slow_data_set_is_seen(call: Callable, workplace: Path) -> None:
+    """Was nowhere: loading is part of the tasks that need a batch, so the bubble of a run that waited for its data most
+    of the time was small."""
+    (workplace / "slow.py").write_text(SLOW)
+    text = (workplace / "r.toml").read_text()
+    (workplace / "s.toml").write_text(text.replace("nets.py:Points", "slow.py:Slow"))
+    done = call("train", "s.toml", "--out", "slow", "--steps", "6", "--workers", "1", "--json")
+    assert done.json["loading_s"] > 6 * 12 * 0.005, "of 12 samples each"
+    assert "time went by with loading batches; more --loaders" in words_of(call("report", "slow").out)

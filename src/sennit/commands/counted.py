@@ -7,6 +7,9 @@ from typing import Any
 
 from sennit.commands.output import figure
 
+SHOWN, MUCH = 0.02, 0.1
+"""Parts of the workers' time, from which on loading is shown, and something is said of it."""
+
 
 def counted_rows(call: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Rows of a table, for what there is.
@@ -28,6 +31,11 @@ def counted_rows(call: Mapping[str, Any]) -> list[tuple[str, str]]:
         pushed = f"{hosts['pushes']:,} versions pushed ({_mib(hosts['pushed_bytes'])})"
         other = f"{_mib(hosts['tensor_bytes'])} of values and gradients, {_mib(hosts['gathered_bytes'])} at cuts"
         rows.append(("hosts", f"{hosts['hosts']}: {pushed}, {other}; {_seconds(hosts['stall_s'])} waited for pushes"))
+    if (loading := call.get("loading_s")) and (workers := call.get("workers")):
+        share = loading / (workers * call["seconds"])
+        if share >= SHOWN:
+            more = "; more --loaders load them beside" if share >= MUCH else ""
+            rows.append(("data", f"{share:.0%} of the workers' time went by with loading batches{more}"))
     if again := call.get("tasks_run_again"):
         rows.append(("full", f"a device was: {again:,} task{'s' if again > 1 else ''} ran again"))
     return rows

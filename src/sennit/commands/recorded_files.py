@@ -110,6 +110,7 @@ class _Call:
     graphs: _Graphs | None = None
     hosts: _Hosts | None = None
     tasks_run_again: Count = 0
+    loading_s: float = 0
 
 
 @dataclass
@@ -130,6 +131,7 @@ class ResultFile:
     graphs: _Graphs | None = None
     hosts: _Hosts | None = None
     tasks_run_again: Count = 0
+    loading_s: float = 0
     earlier: list[_Call] = field(default_factory=list[_Call])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,6 +22,9 @@ from sennit.supernet.context import StepContext
 from sennit.supernet.keys import mix
 from sennit.supernet.loss import LOSSES, count_terms, told_terms
 
+LOADING = "loading batches, s"
+"""Name of a counter."""
+
 
 class Batches:
     """Loads a subnet's batch when a step needs it, or before. Each worker that reads inputs or targets loads them
@@ -32,6 +36,8 @@ class Batches:
         self.held: dict[int, list[tuple[Any, Any]]] = {}
         self.left: set[int] = set()
         """Subnets whose batches could not be prepared: the task that needs one says why, in its turn."""
+        self.loading_s = 0.0
+        """For which this worker loaded batches itself or waited for those that do, since the last `counters()`."""
 
     def missing(self, subnets: Iterable[Subnet]) -> Subnet | None:
         """The first of these subnets whose tasks here will want a batch that has not been brought."""
@@ -63,13 +69,24 @@ class Batches:
         """The micro-batches `(x, y)` of a subnet, on the device."""
         known = self.held.get(subnet.seq_id)
         if known is None:
-            known = self.built.micro_batches(self.source.get(subnet.seq_id))
+            known = self.built.micro_batches(self._loaded(subnet.seq_id))
             self.built.program(subnet.arch, spec_of(as_call(known[0][0])))  # a new shape must fit the program
             if self.device.type == "cuda":  # counted here, where nobody has to wait for it
                 subnet.counts = told_terms(self.built.loss_function, [y for _, y in known])
                 known = map_tree(self._brought, known)
             self.held[subnet.seq_id] = known
         return known
+
+    def _loaded(self, seq_id: int) -> Any:
+        began = time.perf_counter()
+        batch = self.source.get(seq_id)
+        self.loading_s += time.perf_counter() - began
+        return batch
+
+    def counters(self) -> dict[str, float]:
+        """Since the last call, for the trace."""
+        found, self.loading_s = {LOADING: self.loading_s}, 0.0
+        return found
 
     def _brought(self, leaf: Any) -> Any:
         """A tensor on the device. From pinned memory, since the host would wait for a copy out of any other."""

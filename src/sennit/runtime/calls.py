@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
+from sennit.runtime.batches import LOADING
 from sennit.trace.events import Trace
 from sennit.trace.perfetto import MOST_SPANS
 
 OF_CALL = (
     "first", "steps", "subnets_per_s", "bubble", "workers", "replicas", "engine", "seconds", "slots", "hosts", "graphs",
-    "gpus", "pinned", "tasks_run_again",
+    "gpus", "pinned", "tasks_run_again", "loading_s",
 )  # fmt: skip
 """Keys of `result.json` that tell of one call, of subnets `first` to `steps` - 1."""
 
@@ -59,6 +60,14 @@ def _whole(call: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def loading_of(trace: Trace) -> float | None:
+    """Seconds for which workers loaded batches or waited for loaders, all together; None if that is not known."""
+    found = [c.value for c in trace.counters if c.counter == LOADING]
+    if not found or len(trace.counters) >= MOST_SPANS or not all(map(math.isfinite, found)):
+        return None
+    return sum(found)
 
 
 def graphs_of(trace: Trace) -> Mapping[str, int] | None:

@@ -24,7 +24,7 @@ from sennit.plan.replicated import spare_words
 from sennit.recipe import use_recipe
 from sennit.runtime import checkpoint
 from sennit.runtime.beginning import beginning, past
-from sennit.runtime.calls import earlier_calls, graphs_of
+from sennit.runtime.calls import earlier_calls, graphs_of, loading_of
 from sennit.runtime.cores import Cores, crowded_words
 from sennit.runtime.early_end import EarlyEnd
 from sennit.runtime.facts import Facts
@@ -120,6 +120,8 @@ class _Run:
         trace = self.traced()
         if trace is not None and (graphs := graphs_of(trace)) is not None:
             result["graphs"] = graphs
+        if trace is not None and (loading := loading_of(trace)) is not None:
+            result["loading_s"] = loading
         self.folder.write_json("result.json", result)
         if trace is not None:
             write_perfetto(self.folder.trace, trace)

@@ -367,7 +367,8 @@ class Worker:
         busy = self.clock.total()
         self.log.flush()
         counters = (
-            part.counters() for part in (self.store, self.tasks.executor, self.share.elsewhere, self.coming.programs)
+            part.counters()
+            for part in (self.store, self.tasks.executor, self.share.elsewhere, self.coming.programs, self.batches)
         )
         self.recorder.count({name: value for part in counters for name, value in part.items()})
         self.recorder.flush()
