@@ -408,9 +408,10 @@ def test_a_subnet_that_is_refused_in_mid_training(tmp_path: Path) -> None:
         said.add(error)
         named = error.partition("the state before it is kept in out/checkpoints/")[2][:8]
         assert f"stopped at subnet {int(named)}; " in error
-        more = sennit(tmp_path, "train", "r.toml", "--out", out, "--resume", "--steps", str(int(named)), "--json")
-        said.add(json.loads(more.out)["weights_sha256"])
         assert is_free(tmp_path / out)
+        if out in ("one", "offload", "replicas"):
+            more = sennit(tmp_path, "train", "r.toml", "--out", out, "--resume", "--steps", str(int(named)), "--json")
+            said.add(json.loads(more.out)["weights_sha256"])
     assert len(said) == 2, said
 
 

@@ -47,7 +47,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("case", CASES)
 def test_late_messages_change_nothing(case: str, tmp_path: Path) -> None:
-    made = recipe(**CASES[case], steps=40)
+    made = recipe(**CASES[case], steps=24)
     plain = run(made, tmp_path / "plain", engine="plain")
     plans = {"2": (2, None), "4": (4, cuts_file(made, 4, tmp_path)), "ends": (3, ends_file(tmp_path))}
     for name, (workers, plan) in plans.items():
