@@ -1,7 +1,9 @@
 """`Residents`: groups that have a slot on a device with a budget, and how they come and go.
 
-leave ◀── written back if it has changed ── slot ◀── fetched ── come
-  └── its memory, once nobody reads it any more ──▶ who comes next
+    leave ◀── written back if it has changed ── slot ◀── fetched, or passed on by another device ── come
+      └── its memory, once nobody reads it any more ──▶ who comes next
+
+A group comes only into room that there is: who has to leave for it is the caller's to find (`Cache.leaving`).
 """
 
 from __future__ import annotations
@@ -39,15 +41,12 @@ class Residents:
         self.host, self.device, self.passed, self.before = host, device, passed, before
         self.sizes, self.spare = host.coming_and_going, host.spare()
         """Bytes of groups that come and go, and those that a step needs beside them."""
-        self.most, self.cache = budget, Cache(budget, eviction)
+        self.cache = Cache(budget, eviction)
         self.slots: dict[Key, Slot] = {}
         self.leaving = Leaving(host, device)
         self.pool = Pool(device, budget)
         self.tally = Tally()
         """Since it was last taken."""
-
-    def get(self, group: str) -> Slot | None:
-        return self.slots.get((group, 0))
 
     def load(self, group: str, gone: Iterable[Key]) -> Slot:
         """Give a group a slot, in the place of others, and fetch it."""

@@ -29,8 +29,7 @@ def with_budget(rank: int, share: Share, kept: CpuStore | CudaStore, device: Cal
         wandering = any(host.comes_and_goes(group) for group in share.wandering)
         if placement.device != "cuda" or not wandering:
             return kept
-        budget = sum(host.size(group.name) for group in host.groups.all if host.comes_and_goes(group.name))
-        budget += host.spare()
+        budget = sum(host.coming_and_going.values()) + host.spare()
     eviction = LatestNextUse(never) if placement.evict == "next-use" else LeastRecent()
     lone = {group: worker for group, worker in share.lone.items() if group in share.wandering}
     here = frozenset(group for group, worker in lone.items() if worker == rank)

@@ -97,7 +97,7 @@ class CudaReach:
         return torch.cuda.Event.from_ipc_handle(self.device, handle)
 
     def write(self, into: Sequence[Tensor], source: Sequence[Tensor], event: Event) -> None:
-        # not `torch.cat`, whose kernel has as many blocks for each tensor as the largest of them takes
+        # not `torch.cat`, which takes longer where one tensor is much larger than the others: an embedding, say
         torch._foreach_copy_(list(into), list(source))  # pyright: ignore[reportPrivateImportUsage]
         event.record(self.computing)
 
