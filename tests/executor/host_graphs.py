@@ -142,13 +142,14 @@ class HostGraphs:
         self.captured += 1
         return self._recorded([call]).graphs[0]
 
-    def chain(self, calls: Sequence[Callable[[], None]]) -> Chain:
+    def chain(self, calls: Sequence[Callable[[], None]], warm: bool = False) -> Chain:
         self.chained += 1
-        return self._recorded(calls)
+        return self._recorded(calls, warm)
 
-    def _recorded(self, calls: Sequence[Callable[[], None]]) -> Chain:
-        for call in calls:  # to warm up
-            call()
+    def _recorded(self, calls: Sequence[Callable[[], None]], warm: bool = False) -> Chain:
+        if not warm:
+            for call in calls:
+                call()
         recording = Recording()
         graphs: list[HostGraph] = []
         for call in calls:

@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import sennit as sn
 from sennit.executor.capture import Chain
 from sennit.executor.instances import SHARE, Instances
+from sennit.executor.kept_graph import KeptGraph
+from sennit.executor.proof import proven
 from sennit.supernet.bits import same_bits
 from tests.executor.host_graphs import HostGraphs
 from tests.executor.test_graph_executor import Both, Counting, Norm, Two
@@ -100,17 +102,37 @@ def test_more_of_a_kind_are_captured_the_more_often_none_was_free() -> None:
 
 
 def test_each_further_one_is_worth_more_misses() -> None:
-    """Beside n that are busy, another one is captured once none was free 2 n^3 times."""
+    """Beside n that are busy, another one is captured once none was free 2 n^2 times."""
 
     class Kind:
         weights_nbytes = least_kept = 0
 
     instances, graph = Instances(lambda: 1 << 40, patience=2), Kind()
     given = [
-        instances.take(graph, (y, "layer"), CPU, lambda weights: SimpleNamespace(nbytes=0, busy=True)) is not None  # type: ignore[arg-type, return-value]
-        for y in range(4 + 2 + 16 + 54)
+        instances.take(graph, (y, "layer"), CPU, lambda *_: SimpleNamespace(nbytes=0, busy=True)) is not None  # type: ignore[arg-type, return-value]
+        for y in range(4 + 2 + 8 + 18)
     ]
-    assert [y for y, there in enumerate(given) if there] == [0, 1 + 2, 4 + 16, 21 + 54]
+    assert [y for y, there in enumerate(given) if there] == [0, 1 + 2, 4 + 8, 13 + 18]
+
+
+def test_the_first_of_a_kind_is_warmed_up_and_compared_and_others_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, compared = Warming(CPU), list[object]()
+
+    def watched(graph: Any, *rest: Any) -> bool:
+        compared.append(graph)
+        return proven(graph, *rest)
+
+    monkeypatch.setattr("sennit.executor.graphs.proven", watched)
+    run = Together(1, graphs=device)
+    run.all_forwards_first(run.flights(2, rows=4))
+    firsts = [held[0].graphs[0] for held in run.instances.of.values()]
+    assert [graph for graph in compared if isinstance(graph, KeptGraph)] == firsts
+    assert device.warmed == len(firsts) < device.chained == len([*run.instances])
+    run.instances.limit = 0  # nothing is left that could be followed
+    run.instances.trim()
+    run.instances.limit = None
+    run.all_forwards_first(run.flights(1, rows=4))
+    assert device.warmed == 2 * len(firsts)
 
 
 def test_the_limit_is_kept_and_the_rest_is_computed_again() -> None:
@@ -159,6 +181,16 @@ def test_a_layer_that_keeps_something_of_its_own_stays_eager() -> None:
     assert pair.graphs.counts["replayed steps"] == 0 and instances.nbytes == 0
 
 
+class Warming(HostGraphs):
+    """Counts chains that were warmed up."""
+
+    warmed = 0
+
+    def chain(self, calls: Any, warm: bool = False) -> Chain:
+        self.warmed += not warm
+        return super().chain(calls, warm)
+
+
 class BrokenChains(HostGraphs):
     """The replay of one half changes a bit of what the capture gave."""
 
@@ -166,8 +198,8 @@ class BrokenChains(HostGraphs):
         super().__init__(CPU)
         self.which = which
 
-    def chain(self, calls: Any) -> Chain:
-        chain = super().chain(calls)
+    def chain(self, calls: Any, warm: bool = False) -> Chain:
+        chain = super().chain(calls, warm)
         owner: Any = calls[0].__self__
         which, graphs = self.which, [*chain.graphs]
         replay = graphs[which].replay

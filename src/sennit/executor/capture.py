@@ -52,9 +52,12 @@ class Capturing(Protocol):
         """
         ...
 
-    def chain(self, calls: Sequence[Callable[[], None]]) -> Chain:
+    def chain(self, calls: Sequence[Callable[[], None]], warm: bool = False) -> Chain:
         """Run calls one after the other and keep what each launches, in memory of their own: what one has made is there
         for the next, whatever else is replayed between.
+
+        Args:
+            warm: the same calls have been captured before, on other memory.
 
         Raises:
             NotCapturable: as above.
@@ -87,14 +90,14 @@ class CudaGraphs:
     def capture(self, call: Callable[[], None]) -> Graph:
         return self._captured([call], self.pool)[0]
 
-    def chain(self, calls: Sequence[Callable[[], None]]) -> Chain:
+    def chain(self, calls: Sequence[Callable[[], None]], warm: bool = False) -> Chain:
         reserved = 0
 
         def begin() -> None:
             nonlocal reserved
             reserved = torch.cuda.memory_reserved(self.device)
 
-        graphs = self._captured(calls, torch.cuda.graph_pool_handle(), begin)
+        graphs = self._captured(calls, torch.cuda.graph_pool_handle(), begin, 0 if warm else self.WARM)
         return Chain(tuple(graphs), max(torch.cuda.memory_reserved(self.device) - reserved, 0))
 
     def room(self) -> int:
@@ -102,19 +105,21 @@ class CudaGraphs:
         return torch.cuda.mem_get_info(self.device)[0]
 
     def _captured(
-        self, calls: Sequence[Callable[[], None]], pool: Any, begin: Callable[[], None] = lambda: None
-    ) -> list[Graph]:
+        self, calls: Sequence[Callable[[], None]], pool: Any, begin: Callable[[], None] = lambda: None,
+        runs: int = WARM,
+    ) -> list[Graph]:  # fmt: skip
         """Warm up all calls, then capture one after the other.
 
         Args:
             begin: called between the two.
+            runs: to warm up.
         """
         computing = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(computing)
         graphs: list[Graph] = []
         with torch.cuda.stream(self.stream):
             with no_host_draws(), _no_waiting():
-                for _ in range(self.WARM):
+                for _ in range(runs):
                     for call in calls:
                         call()
             self.stream.synchronize()  # not the whole device, which copies what others have sent

@@ -13,6 +13,7 @@ are no modules, layers that cannot be captured and shapes that are rare run eage
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -71,6 +72,7 @@ class GraphExecutor:
         """By name of the step and shape, so that a kind is worked out once for a layer."""
         self.seen: Counter[Hashable] = Counter()
         self.counts: Counter[str] = Counter()
+        self.capturing_s = 0.0
         self.refused: dict[str, str] = {}
         """Why layers stay eager, or do not keep what they make, by the first step for each reason."""
         self.losses = LossGraphs(device, self.staging, after, self.refused)
@@ -187,25 +189,32 @@ class GraphExecutor:
     ) -> LayerCall:  # fmt: skip
         """An instance that keeps what the forward makes, else `graph` itself, which computes it again."""
 
-        def make(weights: Weights) -> KeptGraph | None:
-            return self.captured(partial(KeptGraph, weights=weights, splits=self.splits), layer())
+        def make(weights: Weights, like: KeptGraph | None) -> KeptGraph | None:
+            way = partial(KeptGraph, weights=weights, splits=self.splits, like=like)
+            return self.captured(way, layer(), known=like is not None)
 
         found = instances.take(graph, of, self.eager.device, make)
         self.counts["kept steps"] += found is not None
         return found or graph
 
-    def captured(self, way: Callable[..., AnyGraph], layer: Layer) -> AnyGraph | None:
-        """Capture a step and compare it with an eager run; None if it is not to be replayed in this way."""
-        before = self.kinds.of_module(layer.step)
+    def captured(self, way: Callable[..., AnyGraph], layer: Layer, known: bool = False) -> AnyGraph | None:
+        """Capture a step and compare it with an eager run; None if it is not to be replayed in this way.
+
+        Args:
+            known: a graph of the same kind, captured in the same way on other memory, has been compared.
+        """
+        before, began = self.kinds.of_module(layer.step), time.perf_counter()
         try:
             graph = way(self.device, self.staging, self.eager, layer)
             if self.kinds.of_module(layer.step) != before:
                 raise NotCapturable("its forward changes attributes of its modules")
-            if not proven(graph, self.eager, layer):
+            if not known and not proven(graph, self.eager, layer):
                 raise NotCapturable("a replay gives other bits")
         except NotCapturable as reason:
             self.refused.setdefault(str(reason), layer.step.name)
             return None
+        finally:
+            self.capturing_s += time.perf_counter() - began
         self.counts["graphs"] += 1
         return graph
 
@@ -267,12 +276,13 @@ class GraphExecutor:
         return graph.named(names, step, ctx.program.tied, graph.play_back(played, there))
 
     def counters(self) -> dict[str, float]:
-        """Steps replayed and run since the last call, and graphs captured; of those replayed, how many kept what they
-        made."""
+        """Steps replayed and run since the last call, graphs captured, and seconds of the host for that; of steps
+        replayed, how many kept what they made."""
         names = ("replayed steps", "eager steps", "graphs", *(("kept steps",) if self.instances is not None else ()))
         found = {name: float(self.counts[name]) for name in names}
         if self.instances is not None:
             found["kept by graphs, bytes"] = float(self.instances.nbytes)
+        found["capturing, s"], self.capturing_s = self.capturing_s, 0.0
         self.counts.clear()
         return found
 

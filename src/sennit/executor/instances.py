@@ -25,12 +25,14 @@ SPARE = 0.25
 """Of the same: what must stay free, or no more are captured."""
 
 PATIENCE = 2
-"""Beside the parameters of n layers of a kind, those of another are kept once none were free `PATIENCE` x n^3 times: a
-capture takes as long as some dozens of layers computed again (10 ms on an H200), and pays only if as many are to come.
-The first ones surely do; subnets that have many layers of one kind are rare."""
+"""Beside the parameters of n layers of a kind, those of another are kept once none were free `PATIENCE` x n^2 times: a
+capture takes as long as some dozens of layers computed again, and pays only if as many are to come. The first ones
+surely do; subnets that have many layers of one kind are rare. Early is better: what is captured late has been missed
+all the while, and a training goes on for long."""
 
-Make = Callable[[Weights], KeptGraph | None]
-"""Captures one over these parameters; None if that cannot be done for this kind."""
+Make = Callable[[Weights, KeptGraph | None], KeptGraph | None]
+"""Captures one over these parameters, with another of its kind if there is one; None if that cannot be done for this
+kind."""
 
 
 class Instances:
@@ -104,7 +106,7 @@ class Instances:
 
     def _new(self, graph: LayerGraph, held: list[Weights], device: torch.device, make: Make) -> KeptGraph | None:
         self.missed[graph] += 1
-        if self.missed[graph] <= self.patience * len(held) ** 3:
+        if self.missed[graph] <= self.patience * len(held) ** 2:
             return None
         self.missed[graph] = 0
         weights = Weights(device)
@@ -117,7 +119,7 @@ class Instances:
         """Another one, if there is room for it and `more` bytes."""
         if not self._fits(more + self.sizes.get(graph, graph.least_kept)):
             return None
-        made = make(weights)
+        made = make(weights, next((other for others in self.of[graph] for other in others.graphs), None))
         if made is None:
             self.refused.add(graph)
             return None

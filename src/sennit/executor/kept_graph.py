@@ -78,6 +78,7 @@ class KeptGraph(LayerCall):
     Args:
         weights: where its parameters lie. If another graph that reads them is busy, `layer` is that one's.
         splits: capture gradients of inputs (I) and of parameters (W) apart.
+        like: another one of the same kind: this one launches the same on other memory.
 
     Attributes:
         layer: for which it is played next, by subnet and step; None if that is not known.
@@ -86,7 +87,7 @@ class KeptGraph(LayerCall):
 
     def __init__(
         self, device: Capturing, staging: Staging, executor: EagerExecutor, layer: Layer, weights: Weights,
-        splits: bool = False,
+        splits: bool = False, like: KeptGraph | None = None,
     ) -> None:  # fmt: skip
         self._memory, self.weights, self.splits = Staging(staging.device), weights, splits
         super().__init__(device, staging, self._memory, weights.memory, executor, layer)
@@ -101,17 +102,25 @@ class KeptGraph(LayerCall):
         """Gradients of what is held, by number."""
         self._whole: dict[tuple[str, int], Tensor | None] = {}
         self._made: tuple[RunContext, list[Tensor], list[Tensor]] | None = None
+        if like is not None:  # else the first run tells what to get
+            self.out_wanted = like.out_wanted
+            self.given = self._memory_for_given(like.outs, self._gets)
         if splits:
-            chain = device.chain([self._forward, self._input, self._parameters])
+            chain = device.chain([self._forward, self._input, self._parameters], warm=like is not None)
             self.forward, self.backward, self.weight = chain.graphs
         else:
-            chain = device.chain([self._forward, self._backward])
+            chain = device.chain([self._forward, self._backward], warm=like is not None)
             self.forward, self.backward = chain.graphs
         self.nbytes = self._memory.nbytes + chain.nbytes
         self._given = [numbers(t) for t in self.given]
         self.pieces = [piece for k in range(len(self.parcels)) if (piece := self._piece(k)).members]
         lent = (*self.outs, *(g for g in self.gradients if g is not None))
         self.lends = frozenset(t.untyped_storage().data_ptr() for t in lent if t.numel())
+
+    @property
+    def _gets(self) -> Staging:
+        """For gradients of outputs. W reads them, too, so that they must stay."""
+        return self._memory if self.splits else self.staging
 
     def _piece(self, k: int) -> Piece:
         parcel = self.parcels[k]
@@ -136,7 +145,7 @@ class KeptGraph(LayerCall):
         assert self._made is not None
         ctx, leaves, made = self._made
         self._made = None
-        self.given = self.given or self._memory_for_given(self.outs, self.staging)
+        self.given = self.given or self._memory_for_given(self.outs, self._gets)
         inputs, self.sources = self._gradients(ctx, leaves, made, self.given)
         shared = {t.untyped_storage().data_ptr() for t in self.given}
         self.gradients = [None if g is None else _apart(settled(g), shared) for g in inputs]
@@ -145,7 +154,7 @@ class KeptGraph(LayerCall):
         """I, as eager layers do it."""
         assert self._made is not None
         ctx, leaves, made = self._made
-        self.given = self.given or self._memory_for_given(self.outs, self._memory)  # W reads it, too
+        self.given = self.given or self._memory_for_given(self.outs, self._gets)
         given = iter(self.given)
         ctx.roots = {n: t for n, t in enumerate(made) if t.requires_grad}
         ctx.value_leaves = {(n, 0): leaf for n, leaf in enumerate(leaves) if leaf.requires_grad}
