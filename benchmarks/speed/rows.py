@@ -129,8 +129,9 @@ class Ways:
                             "loaders": self.loaders, "chunks": max(1, min(way.chunks, self.blocks // workers)),
                         }  # fmt: skip
                         yield Row(way.name, m, workers, executor, recipe={"shared": shared}, placed=placed)
-                        # as many replicas as workers are the row DDP
-                        if 1 < m < workers and not workers % m and way.release == "stage":
+                        # as many replicas as workers, in one stretch, are the row DDP
+                        few = m < workers or (m == workers and way.chunks > 1)
+                        if m > 1 and few and not workers % m and way.release == "stage":
                             chunks = max(1, min(way.chunks, self.blocks * m // workers))
                             several = {**placed, "replicas": m, "chunks": chunks}
                             yield Row(

@@ -79,6 +79,7 @@ class Late:
     still for as long, as processes do that share a core."""
 
     def __init__(self, inner: Channel, seed: int, longest: float) -> None:
+        self.most = inner.most
         self.inner, self.draw, self.longest = inner, random.Random(seed), longest
         self.queues: dict[int, deque[tuple[float, Message, list[Tensor | None]]]] = {}
 

@@ -257,16 +257,13 @@ class SlotStore:
     def _taken(self) -> None:
         """Steps have been taken: what other workers read goes to them."""
         fresh, self.fresh = self.fresh, []
-        mark = self.device.mark()
+        if self.passed.to is not None:  # first: others wait for it
+            passed = [made for made in fresh if made[0] in self.stepped.here]
+            self.passed.to([(group, version, slot.numbers) for group, version, slot in passed])
+        mark = self.device.mark()  # what is passed on has been read as well
         for _, _, slot in fresh:
             slot.used = [mark]
         self.leaving.bring([made for made in fresh if made[0] in self.wandering], self.stepped.here)
-        if self.passed.to is not None:
-            passed = [made for made in fresh if made[0] in self.stepped.here]
-            self.passed.to([(group, version, slot.numbers) for group, version, slot in passed])
-            mark = self.device.mark()  # it has read the slots
-            for _, _, slot in passed:
-                slot.used = [mark]
 
     # -- from device to device
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from sennit.memory.device import Device, HostDevice
 from sennit.memory.layout import BOUNDARY
+from sennit.memory.parcel import kept
 from sennit.runtime.control import Line
 from sennit.runtime.places import Places
 
@@ -63,7 +64,13 @@ class Message:
 
 
 class Channel(Protocol):
-    """Sends tensors to any worker and hands out what has arrived."""
+    """Sends tensors to any worker and hands out what has arrived.
+
+    Attributes:
+        most: bytes from which on a message takes no more, where it could.
+    """
+
+    most: int
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None: ...
 
@@ -103,6 +110,9 @@ class _Waiting:
 class SharedMemoryChannel:
     """Channel between workers of one host.
 
+    Attributes:
+        most: so that several messages find room in an arena.
+
     Args:
         rank: this worker.
         lines: control line to each other worker.
@@ -110,6 +120,8 @@ class SharedMemoryChannel:
         device: where this worker's tensors are, and where those of others arrive; None for the host. Workers may share
             one.
     """
+
+    most = ARENA_BYTES // 4
 
     def __init__(self, rank: int, lines: Mapping[int, Line], arenas: list[Arena], device: Device | None = None) -> None:
         self.rank, self.lines, self.arenas = rank, lines, arenas
@@ -120,7 +132,8 @@ class SharedMemoryChannel:
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
         if self.waiting or not self._try(worker, message, tensors):
-            self.waiting.append(_Waiting(worker, message, tensors))
+            own = iter(kept([tensor for tensor in tensors if tensor is not None]))
+            self.waiting.append(_Waiting(worker, message, [None if t is None else next(own) for t in tensors]))
 
     def _try(self, worker: int, message: Message, tensors: list[Tensor | None]) -> bool:
         arena = self.arenas[self.rank]

@@ -25,7 +25,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
 from sennit.runtime.executing import executor_for
 from sennit.runtime.flight import Flight
-from sennit.runtime.fold import Use
+from sennit.runtime.fold import Use, kept_part
 from sennit.runtime.reading import Reading
 from sennit.runtime.retry import Kept, Retry
 from sennit.runtime.share import DeviceStore, Share
@@ -40,9 +40,6 @@ from sennit.space.names import canonical_names
 from sennit.supernet.context import StepContext, step_context
 from sennit.trace.access import AccessLog, Phase
 
-TOGETHER = 1 << 26
-"""Bytes from which on no further group's gradients go into a message: those behind need not wait for it."""
-
 Send = Callable[[int, Message, list[Tensor | None]], None]
 
 
@@ -50,14 +47,18 @@ class Tasks:
     """What one worker executes.
 
     Args:
+        rank: of this worker.
         send: to any worker, this one included.
+        most: bytes from which on no further group's gradients go into a message (`Channel.most`).
         report: says something to the launcher.
     """
 
     def __init__(
-        self, share: Share, store: DeviceStore, reading: Reading, ready: Ready, waiting: Waiting, batches: Batches,
-        stepping: Stepping, log: AccessLog, send: Send, report: Callable[[Any], None], device: torch.device,
+        self, rank: int, share: Share, store: DeviceStore, reading: Reading, ready: Ready, waiting: Waiting,
+        batches: Batches, stepping: Stepping, log: AccessLog, send: Send, most: int, report: Callable[[Any], None],
+        device: torch.device,
     ) -> None:  # fmt: skip
+        self.rank, self.most = rank, most
         self.share, self.store, self.reading, self.ready, self.waiting = share, store, reading, ready, waiting
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
@@ -68,6 +69,7 @@ class Tasks:
         if share.parts.executor is not None:
             self.executor = share.parts.executor(self.executor)
         self.retry = Retry(self.make_room, device)
+        stepping.keep = lambda part: self.retry(lambda: kept_part(part), lambda: None)
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
         """The step being run, for messages."""
@@ -268,11 +270,14 @@ class Tasks:
         }
         for use, grad in grads.items():
             parts[self.built.groups.of_name[use[0]].name][use] = grad
-        for groups in together(parts, subnet.owner):
+        here = {group: part for group, part in parts.items() if subnet.owner[group] == self.rank}
+        for groups in together({g: part for g, part in parts.items() if g not in here}, subnet.owner, self.most):
             held = {use: grad for group in groups for use, grad in parts[group].items()}
             uses = [(use, False) for use in held]
             message = Message("P", subnet.seq_id, j, -1, run.index, uses, {"groups": groups})
             self.send(subnet.owner[groups[0]], message, list(held.values()))
+        for group, part in here.items():
+            self.stepping.part(subnet, group, j, part)
 
     # -- the access log
 
@@ -291,13 +296,13 @@ class Tasks:
                         self.log.buffers(step.name, group, y, j, "F", "W", (y, j))
 
 
-def together(parts: Mapping[str, Mapping[Use, Tensor | None]], owner: Mapping[str, int]) -> list[list[str]]:
+def together(parts: Mapping[str, Mapping[Use, Tensor | None]], owner: Mapping[str, int], most: int) -> list[list[str]]:
     """Groups whose gradients go in one message: of one owner, in their order, and not too many bytes."""
     messages: list[list[str]] = []
     filling: dict[int, tuple[list[str], int]] = {}
     for group, part in parts.items():
-        held, size = filling.get(owner[group], ([], TOGETHER))
-        if size >= TOGETHER:
+        held, size = filling.get(owner[group], ([], most))
+        if size >= most:
             held, size = [], 0
             messages.append(held)
         held.append(group)
