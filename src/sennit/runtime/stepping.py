@@ -26,7 +26,7 @@ from torch import Tensor
 from sennit.memory.gradients import Gradients, as_gradients
 from sennit.runtime.bulks import Bulks
 from sennit.runtime.channel import Message
-from sennit.runtime.fold import GroupFold, Use, kept_part
+from sennit.runtime.fold import GroupFold, Use
 from sennit.runtime.placing import heir_of
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.subnet import Subnet
@@ -63,8 +63,6 @@ class Stepping:
         self.there: list[tuple[Subnet, str, Gradients]] = []
         """Groups that can be clipped on the device, and stepped, without anything having been told."""
         self.m = share.recipe.micro_batches
-        self.keep = kept_part
-        """Copies gradients that are lent."""
         self.folds: dict[tuple[int, str], GroupFold] = {}
         self.bulks = Bulks(share.bulk) if share.bulk > 1 else None
         self.last: dict[int, Subnet] = {}
@@ -92,7 +90,7 @@ class Stepping:
         key = (subnet.seq_id, group)
         fold = self.folds.get(key)
         if fold is None:
-            fold = self.folds[key] = GroupFold(self.m, subnet.users[group], self.own, self.keep)
+            fold = self.folds[key] = GroupFold(self.m, subnet.users[group], self.own)
         if fold.add(micro_batch, part):
             del self.folds[key]
             self.folded(subnet, group, fold.gradients())

@@ -25,7 +25,7 @@ from sennit.runtime.batches import Batches
 from sennit.runtime.channel import Message
 from sennit.runtime.executing import executor_for
 from sennit.runtime.flight import Flight
-from sennit.runtime.fold import Use, kept_part
+from sennit.runtime.fold import Use
 from sennit.runtime.reading import Reading
 from sennit.runtime.retry import Kept, Retry
 from sennit.runtime.share import DeviceStore, Share
@@ -69,7 +69,6 @@ class Tasks:
         if share.parts.executor is not None:
             self.executor = share.parts.executor(self.executor)
         self.retry = Retry(self.make_room, device)
-        stepping.keep = lambda part: self.retry(lambda: kept_part(part), lambda: None)
         self.flights: dict[tuple[int, int, int], Flight] = {}
         self.where = ""
         """The step being run, for messages."""
