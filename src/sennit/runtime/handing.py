@@ -35,22 +35,15 @@ class Handing:
         self, subnet: Subnet, run: Run, micro_batch: int, stepping: Stepping, frozen: Collection[str]
     ) -> None:  # fmt: skip
         self.subnet, self.micro_batch, self.stepping, self.groups = subnet, micro_batch, stepping, stepping.groups
-        self.run = run
         self.parts: dict[str, dict[Use, Tensor | None]] = {
             group: {} for group in subnet.read_by_run[run.index] if group not in frozen
         }
         self.missing: dict[str, set[int]] = {}
-        """Steps, by index, that have not given yet what they have of a group."""
-        self.added: dict[str, bool] = {}
-        """Groups that have been added up, and whether nothing of them is missing any more."""
-
-    def begin(self) -> None:
-        """The task begins, or is tried again: what was lent before is not there any more."""
-        self.parts = {group: {} for group in self.parts}
-        self.missing = {}
-        for step in self.run.steps:
+        for step in run.steps:
             for group in self.groups.of_step(step)[0]:
                 self.missing.setdefault(group, set()).add(step.index)
+        self.added: dict[str, bool] = {}
+        """Groups that have been added up, and whether nothing of them is missing any more."""
 
     def take(self, step: Step, part: Part) -> None:
         """What a step gives."""

@@ -216,7 +216,6 @@ class Tasks:
         handing = self.handing(subnet, run, j)
 
         def backward() -> Gradients:
-            handing.begin()
             ctx = self.graph(subnet, run, j, flight)
             if not split and isinstance(ctx, GraphContext):
                 ctx.give = handing.take
@@ -256,7 +255,6 @@ class Tasks:
         handing = self.handing(subnet, run, j)
 
         def left_out() -> dict[Use, Tensor | None]:
-            handing.begin()
             again, found = flight.context is None, {}
             ctx = self.graph(subnet, run, j, flight)
             if again:  # it may leave out less than the first time
