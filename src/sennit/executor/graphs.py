@@ -249,14 +249,10 @@ class GraphExecutor:
                         if w
                     ]
                     part = self._replayed(ctx, step, how, given, split)
-                    parameters = part.parameters
+                    found.parameters.update(part.parameters)
                 else:
                     part = self.eager.backward(how, {n: parts.get(n, []) for n in how.roots})
-                    parameters = {use: ctx.to_keep(grad) for use, grad in part.parameters.items()}
-                if ctx.give is None:
-                    found.parameters.update(parameters)
-                else:
-                    ctx.give(step, parameters)
+                    found.parameters.update((use, ctx.to_keep(grad)) for use, grad in part.parameters.items())
                 for (value, reader), grad in part.values.items():
                     give(value, reader, grad)
         except BaseException:
@@ -308,11 +304,7 @@ class GraphExecutor:
             for step, played in ctx.joints:
                 assert isinstance(played.graph, KeptGraph)
                 names, back = self.kinds.holds_of(step), played.graph.play_weight(played)
-                parameters = played.graph.named(names, step, ctx.program.tied, back).parameters
-                if ctx.give is None:
-                    found.update(parameters)
-                else:
-                    ctx.give(step, parameters)
+                found.update(played.graph.named(names, step, ctx.program.tied, back).parameters)
         finally:
             ctx.drop()
         return found
