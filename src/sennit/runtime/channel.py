@@ -109,9 +109,6 @@ class _Waiting:
 class SharedMemoryChannel:
     """Channel between workers of one host.
 
-    Attributes:
-        most: so that several messages find room in an arena.
-
     Args:
         rank: this worker.
         lines: control line to each other worker.
@@ -120,7 +117,7 @@ class SharedMemoryChannel:
             one.
     """
 
-    most = ARENA_BYTES // 4
+    most = ARENA_BYTES // 4  # several find room
 
     def __init__(self, rank: int, lines: Mapping[int, Line], arenas: list[Arena], device: Device | None = None) -> None:
         self.rank, self.lines, self.arenas = rank, lines, arenas

@@ -47,18 +47,16 @@ class Tasks:
     """What one worker executes.
 
     Args:
-        rank: of this worker.
         send: to any worker, this one included.
         most: bytes from which on no further group's gradients go into a message (`Channel.most`).
         report: says something to the launcher.
     """
 
     def __init__(
-        self, rank: int, share: Share, store: DeviceStore, reading: Reading, ready: Ready, waiting: Waiting,
-        batches: Batches, stepping: Stepping, log: AccessLog, send: Send, most: int, report: Callable[[Any], None],
-        device: torch.device,
+        self, share: Share, store: DeviceStore, reading: Reading, ready: Ready, waiting: Waiting, batches: Batches,
+        stepping: Stepping, log: AccessLog, send: Send, most: int, report: Callable[[Any], None], device: torch.device,
     ) -> None:  # fmt: skip
-        self.rank, self.most = rank, most
+        self.most = most
         self.share, self.store, self.reading, self.ready, self.waiting = share, store, reading, ready, waiting
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
@@ -269,7 +267,7 @@ class Tasks:
         }
         for use, grad in grads.items():
             parts[self.built.groups.of_name[use[0]].name][use] = grad
-        here = {group: part for group, part in parts.items() if subnet.owner[group] == self.rank}
+        here = {group: part for group, part in parts.items() if subnet.owner[group] == self.stepping.rank}
         for groups in together({g: part for g, part in parts.items() if g not in here}, subnet.owner, self.most):
             held = {use: grad for group in groups for use, grad in parts[group].items()}
             uses = [(use, False) for use in held]

@@ -100,8 +100,8 @@ class Worker:
         store.announce(share.bells.ring)
         self.slots = SlotUse(store, reading, self.policy, lambda: int(share.low.min()), share.placement.ahead)
         self.tasks = Tasks(
-            rank, share, store, reading, self.ready, self.waiting, self.batches, self.stepping, log, self.send,
-            channel.most, self.report, device,
+            share, store, reading, self.ready, self.waiting, self.batches, self.stepping, log, self.send, channel.most,
+            self.report, device,
         )  # fmt: skip
         self.delivery = Delivery(self.subnets, self.tasks, self.ready, self.stepping)
         self.entry.join(self.stepping, self.slots, self.delivery, self.recorder)
