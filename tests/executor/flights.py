@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import sennit as sn
+from sennit.memory.parcel import kept
 from sennit.program.cut import cut
 from sennit.program.run import bind_inputs
 from sennit.program.step import Program
@@ -243,4 +244,4 @@ class Flight:
 
     def hand_in(self, cell: list[Any], named: dict[Any, Tensor | None]) -> None:
         keys = sorted(named, key=str)
-        cell += [str(keys), [g if (g := named[key]) is not None else "none" for key in keys]]
+        cell += [str(keys), ["none" if (g := named[key]) is None else kept([g])[0] for key in keys]]

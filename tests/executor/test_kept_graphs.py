@@ -207,7 +207,7 @@ class BrokenChains(HostGraphs):
         class Wrong:
             def replay(self) -> None:
                 replay()
-                for tensor in owner.outs if which == 0 else owner.sources.values():
+                for tensor in owner.outs if which == 0 else owner.found.values():
                     tensor.view(torch.uint8).reshape(-1)[:1] ^= 1
 
         graphs[which] = Wrong()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sennit.memory.group_step import GroupStep, Optimizer
 from sennit.memory.layout import Layout, Region
-from sennit.memory.parcel import bundle, copy, numbers, parcels, views, windows
+from sennit.memory.parcel import Place, bundle, copy, is_lent, kept, numbers, parcels, views, windows
 from sennit.supernet.bits import same_bits
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -148,3 +148,23 @@ def test_a_group_that_lies_apart_steps_by_itself() -> None:
     assert step.whole is None
     step({"a": torch.ones(4)}, 0.5)
     assert parameters["a"][0].item() == 0.5 and parameters["b"][0].item() == 1.0
+
+
+def test_what_is_lent_is_kept_as_copies_that_lie_alike() -> None:
+    places: tuple[Place, ...] = ((0, (3, 2), (2, 1), torch.float32), (256, (5,), (1,), torch.float32))
+    flat = torch.zeros(320, dtype=torch.uint8)
+    own, lent = windows(flat, places), windows(flat.clone(), places, lent=True)
+    assert all(a is b for a, b in zip(kept(own), own, strict=True))
+    assert not any(map(is_lent, own)) and all(map(is_lent, lent))
+    for tensors, together in (
+        (lent, True),
+        (lent[::-1], True),
+        (lent[:1], False),
+        ([lent[1].view(5, 1), lent[0]], False),
+    ):
+        lent[0].zero_()
+        copies = kept(tensors)
+        assert not any(map(is_lent, copies)) and (bundle(copies) is not None) == together
+        lent[0].fill_(1.0)
+        assert [t.shape for t in copies] == [t.shape for t in tensors]
+        assert not any(t.any() for t in copies)

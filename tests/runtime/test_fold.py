@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -86,3 +87,42 @@ def test_one_addition_serves_a_group(travelled: tuple[bool, bool], turned: bool)
             fold.add(j, sent(made) if far else made)
     assert fold.whole is not None and bundle(list(fold.total.values())) is not None
     assert additions.n == 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["apart", "own", "lent"]), st.booleans()), min_size=1, max_size=4),
+    st.integers(1, 2),
+    st.integers(0, 99),
+    st.randoms(use_true_random=False),
+)
+def test_what_is_lent_is_copied_before_its_owner_writes_there_again(
+    kinds: list[tuple[str, bool]], runs: int, seed: int, order: object
+) -> None:
+    lent_fold, fold = (GroupFold(len(kinds), runs, lambda name, grad: grad.clone()) for _ in range(2))
+    calls = [(j, run) for j in range(len(kinds)) for run in range(runs)]
+    order.shuffle(calls)
+    for j, run in calls:
+        kind, full = kinds[j]
+        given = {(name, run): grad for (name, _), grad in part(seed + j, frozenset(), kind != "apart").items()}
+        if kind == "lent":
+            for grad in given.values():
+                assert grad is not None
+                grad._base._lent = True  # type: ignore[union-attr]
+        fold.add(j, {use: None if grad is None else grad.clone() for use, grad in given.items()})
+        if full:
+            lent_fold.keep, keep = full_device, lent_fold.keep
+            with suppress(MemoryError):
+                lent_fold.add(j, given)
+                lent_fold.keep = keep
+                continue
+            lent_fold.keep = keep
+        lent_fold.add(j, given)
+        for grad in given.values():
+            if kind == "lent" and grad is not None:
+                grad.fill_(float("nan"))
+    assert lent_fold.total.keys() == fold.total.keys() == LIKE.keys()
+    assert all(torch.equal(lent_fold.total[name], fold.total[name]) for name in LIKE)
+
+
+def full_device(part: Any) -> Any:
+    raise MemoryError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,8 @@ class GraphContext:
         joints: what `backward_input` has left for `backward_weight`.
         done: of each step that computes, how it ran, in order.
         lent: storages that are instances' own, and change when these are played again.
+        give: takes gradients of parameters step by step, as soon as what makes them has been launched; None: they are
+            given all together, when all has been.
     """
 
     program: Program
@@ -38,6 +40,7 @@ class GraphContext:
     joints: list[tuple[Step, Played]] = field(default_factory=list[tuple[Step, Played]])
     done: list[tuple[Step, Played | RunContext]] = field(default_factory=list[tuple[Step, Played | RunContext]])
     lent: set[int] = field(default_factory=set[int])
+    give: Callable[[Step, Mapping[tuple[str, int], Tensor | None]], None] | None = None
 
     def drop(self) -> None:
         """Nothing of this run is needed any more: instances are free again."""

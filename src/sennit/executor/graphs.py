@@ -249,10 +249,14 @@ class GraphExecutor:
                         if w
                     ]
                     part = self._replayed(ctx, step, how, given, split)
-                    found.parameters.update(part.parameters)
+                    parameters = part.parameters
                 else:
                     part = self.eager.backward(how, {n: parts.get(n, []) for n in how.roots})
-                    found.parameters.update((use, ctx.to_keep(grad)) for use, grad in part.parameters.items())
+                    parameters = {use: ctx.to_keep(grad) for use, grad in part.parameters.items()}
+                if ctx.give is None:
+                    found.parameters.update(parameters)
+                else:
+                    ctx.give(step, parameters)
                 for (value, reader), grad in part.values.items():
                     give(value, reader, grad)
         except BaseException:
@@ -304,7 +308,11 @@ class GraphExecutor:
             for step, played in ctx.joints:
                 assert isinstance(played.graph, KeptGraph)
                 names, back = self.kinds.holds_of(step), played.graph.play_weight(played)
-                found.update(played.graph.named(names, step, ctx.program.tied, back).parameters)
+                parameters = played.graph.named(names, step, ctx.program.tied, back).parameters
+                if ctx.give is None:
+                    found.update(parameters)
+                else:
+                    ctx.give(step, parameters)
         finally:
             ctx.drop()
         return found

@@ -14,14 +14,13 @@ Parameters are those of the forward until the backward is done, so they have sta
 micro-batches of a subnet read one version of a layer, so the graphs of one layer's micro-batches share it (`Weights`),
 and only the first copies them.
 
-Outputs and gradients of inputs are lent: they lie here until the next forward. Who uses them longer copies them.
+Outputs and gradients are lent: they lie here until the next forward, those of parameters until its backward. Who uses
+them longer copies them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ from sennit.executor.eager import EagerExecutor, RunContext
 from sennit.executor.layer_call import Layer, LayerCall
 from sennit.executor.played import Found, Played
 from sennit.executor.staging import Staging
-from sennit.memory.parcel import Place, copy, numbers, windows
+from sennit.memory.parcel import copy, numbers, windows
 from sennit.supernet.edge import settled
 
 
@@ -55,21 +54,6 @@ class Weights:
     def free(self) -> KeptGraph | None:
         """A graph that is."""
         return next((graph for graph in self.graphs if not graph.busy), None)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Gradients of parameters that lie in one piece.
-
-    Attributes:
-        members: which of the layer's tensors have one, and
-        places: where.
-        memory: gets memory for all.
-    """
-
-    members: list[int]
-    places: tuple[Place, ...]
-    memory: Callable[[], Tensor]
 
 
 class KeptGraph(LayerCall):
@@ -98,7 +82,7 @@ class KeptGraph(LayerCall):
         self.outs: list[Tensor] = []
         self.given: list[Tensor] = []
         self.gradients: list[Tensor | None] = []
-        self.sources: dict[int, Tensor] = {}
+        self.found: dict[int, Tensor] = {}
         """Gradients of what is held, by number."""
         self._whole: dict[tuple[str, int], Tensor | None] = {}
         self._made: tuple[RunContext, list[Tensor], list[Tensor]] | None = None
@@ -113,25 +97,13 @@ class KeptGraph(LayerCall):
             self.forward, self.backward = chain.graphs
         self.nbytes = self._memory.nbytes + chain.nbytes
         self._given = [numbers(t) for t in self.given]
-        self.pieces = [piece for k in range(len(self.parcels)) if (piece := self._piece(k)).members]
-        lent = (*self.outs, *(g for g in self.gradients if g is not None))
+        lent = (*self.outs, *(g for g in self.gradients if g is not None), *self.found.values())
         self.lends = frozenset(t.untyped_storage().data_ptr() for t in lent if t.numel())
 
     @property
     def _gets(self) -> Staging:
         """For gradients of outputs. W reads them, too, so that they must stay."""
         return self._memory if self.splits else self.staging
-
-    def _piece(self, k: int) -> Piece:
-        parcel = self.parcels[k]
-        there = [(i, p) for i, p in zip(parcel.members, parcel.places, strict=True) if i in self.sources]
-        whole = sum(self.own[i].nbytes for i, _ in there) == parcel.nbytes
-        # numbers between tensors mean nothing, but they are added up like the others
-        return Piece(
-            [i for i, _ in there],
-            tuple(p for _, p in there),
-            partial(torch.empty_like if whole else torch.zeros_like, self._filled[k]),
-        )
 
     # -- what is captured
 
@@ -146,7 +118,8 @@ class KeptGraph(LayerCall):
         ctx, leaves, made = self._made
         self._made = None
         self.given = self.given or self._memory_for_given(self.outs, self._gets)
-        inputs, self.sources = self._gradients(ctx, leaves, made, self.given)
+        inputs, sources = self._gradients(ctx, leaves, made, self.given)
+        self._gather(sources)
         shared = {t.untyped_storage().data_ptr() for t in self.given}
         self.gradients = [None if g is None else _apart(settled(g), shared) for g in inputs]
 
@@ -168,7 +141,22 @@ class KeptGraph(LayerCall):
         ctx, self._made = self._made[0], None
         found = {**self._whole, **self._executor.backward_weight(ctx)}
         self._whole = {}
-        self.sources = {self._keys[name]: grad for (name, _), grad in found.items() if grad is not None}
+        self._gather({self._keys[name]: grad for (name, _), grad in found.items() if grad is not None})
+
+    def _gather(self, sources: Mapping[int, Tensor]) -> None:
+        """Gradients of parameters, beside one another as the parameters are: what adds them up, or sends them, is then
+        one launch for all of a parcel."""
+        self.found = {}
+        for k, parcel in enumerate(self.parcels):
+            there = [(i, p) for i, p in zip(parcel.members, parcel.places, strict=True) if i in sources]
+            if there:
+                whole = sum(self.own[i].nbytes for i, _ in there) == parcel.nbytes
+                # numbers between tensors mean nothing, but they are added up like the others
+                flat = (torch.empty_like if whole else torch.zeros_like)(self._filled[k])
+                held = windows(flat, tuple(p for _, p in there), lent=True)
+                self.found.update(zip((i for i, _ in there), held, strict=True))
+        if self.found:  # few kernels for all
+            torch._foreach_copy_([*self.found.values()], [sources[i] for i in self.found])  # pyright: ignore[reportPrivateImportUsage]
 
     # -- replaying
 
@@ -190,7 +178,7 @@ class KeptGraph(LayerCall):
             self.busy = False
 
     def play_back(self, played: Played, given: Sequence[Tensor]) -> Found:
-        """As `LayerCall.play_back`; gradients of inputs are lent."""
+        """As `LayerCall.play_back`; gradients are lent."""
         found = self.play_input(played, given)
         found.parameters = self.play_weight(played).parameters
         return found
@@ -203,17 +191,11 @@ class KeptGraph(LayerCall):
         return Found([*self.gradients])
 
     def play_weight(self, played: Played) -> Found:
-        """Gradients of parameters."""
+        """Gradients of parameters, lent."""
         assert self.busy and played.turn == self.turn
         if self.splits:
             self.weight.replay()
-        found = Found([None for _ in self.gradients])
-        for piece in self.pieces:
-            found.parameters.update(zip(piece.members, windows(piece.memory(), piece.places), strict=True))
-        if found.parameters:  # few kernels for all
-            sources = [self.sources[i] for i in found.parameters]
-            torch._foreach_copy_([*found.parameters.values()], sources)  # pyright: ignore[reportPrivateImportUsage]
-        return found
+        return Found([None for _ in self.gradients], {**self.found})
 
 
 def _apart(tensor: Tensor, shared: set[int]) -> Tensor:

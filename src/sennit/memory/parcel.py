@@ -98,8 +98,12 @@ def views(flat: Tensor, places: Sequence[Place]) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def windows(flat: Tensor, places: tuple[Place, ...]) -> list[Tensor]:
-    """Tensors inside the bytes `flat`, as views of it. Each knows its place, which a view of it does not."""
+def windows(flat: Tensor, places: tuple[Place, ...], lent: bool = False) -> list[Tensor]:
+    """Tensors inside the bytes `flat`, as views of it. Each knows its place, which a view of it does not.
+
+    Args:
+        lent: `flat` stays its owner's, who will write other numbers there: whoever keeps the tensors copies them.
+    """
     typed: dict[torch.dtype, tuple[Tensor, int, int]] = {}
     found: list[Tensor] = []
     for place in places:
@@ -115,7 +119,27 @@ def windows(flat: Tensor, places: tuple[Place, ...]) -> list[Tensor]:
     owner = found[0]._base if len(typed) == 1 else None
     if owner is not None and owner.nbytes // owner.itemsize == flat.nbytes // owner.itemsize:
         owner._windows = (places[0][3], places)  # type: ignore[attr-defined]
+    if lent:
+        for window in found:
+            window._base._lent = True  # type: ignore[union-attr]
     return found
+
+
+def is_lent(tensor: Tensor) -> bool:
+    """Whether it lies in what `windows` was told is lent."""
+    return tensor._base is not None and getattr(tensor._base, "_lent", False)
+
+
+def kept(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Themselves, where they are lent copies: in one piece, if they are in one."""
+    if not any(map(is_lent, tensors)):
+        return list(tensors)
+    piece = bundle(tensors)
+    order = None if piece is None else order_of(tensors, piece[1])
+    if piece is None or order is None:
+        return [tensor.clone() if is_lent(tensor) else tensor for tensor in tensors]
+    own = windows(piece[0].clone(), piece[1])
+    return [own[i] for i in order]
 
 
 def order_of(tensors: Sequence[Tensor], places: tuple[Place, ...]) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from sennit.memory.device import Device, HostDevice
 from sennit.memory.layout import BOUNDARY
+from sennit.memory.parcel import kept
 from sennit.runtime.control import Line
 from sennit.runtime.places import Places
 
@@ -128,7 +129,8 @@ class SharedMemoryChannel:
 
     def send(self, worker: int, message: Message, tensors: list[Tensor | None]) -> None:
         if self.waiting or not self._try(worker, message, tensors):
-            self.waiting.append(_Waiting(worker, message, tensors))
+            own = iter(kept([tensor for tensor in tensors if tensor is not None]))
+            self.waiting.append(_Waiting(worker, message, [None if t is None else next(own) for t in tensors]))
 
     def _try(self, worker: int, message: Message, tensors: list[Tensor | None]) -> bool:
         arena = self.arenas[self.rank]

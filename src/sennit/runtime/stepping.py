@@ -26,7 +26,7 @@ from torch import Tensor
 from sennit.memory.gradients import Gradients, as_gradients
 from sennit.runtime.bulks import Bulks
 from sennit.runtime.channel import Message
-from sennit.runtime.fold import GroupFold, Use
+from sennit.runtime.fold import GroupFold, Part
 from sennit.runtime.placing import heir_of
 from sennit.runtime.share import DeviceStore, Share
 from sennit.runtime.subnet import Subnet
@@ -85,15 +85,22 @@ class Stepping:
                 for x in range(store.version(group) + 1, share.start):
                     self.due[group, x] = None
 
-    def part(self, subnet: Subnet, group: str, micro_batch: int, part: dict[Use, Tensor | None]) -> None:
+    def part(self, subnet: Subnet, group: str, micro_batch: int, part: Part) -> None:
         """Take what one run gives for one micro-batch."""
+        if self.add(subnet, group, micro_batch, part):
+            self.all_in(subnet, group)
+
+    def add(self, subnet: Subnet, group: str, micro_batch: int, part: Part) -> bool:
+        """Add it up. Returns whether nothing is missing any more; then `all_in` is to be called."""
         key = (subnet.seq_id, group)
         fold = self.folds.get(key)
         if fold is None:
             fold = self.folds[key] = GroupFold(self.m, subnet.users[group], self.own)
-        if fold.add(micro_batch, part):
-            del self.folds[key]
-            self.folded(subnet, group, fold.gradients())
+        return fold.add(micro_batch, part)
+
+    def all_in(self, subnet: Subnet, group: str) -> None:
+        """Clip and step a group whose gradients have been added up."""
+        self.folded(subnet, group, self.folds.pop((subnet.seq_id, group)).gradients())
 
     def own(self, name: str, grad: Tensor) -> Tensor:
         """A copy in the parameter's layout: what `AccumulateGrad` makes of a first gradient."""

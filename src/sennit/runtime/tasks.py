@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sennit.executor.eager import EagerExecutor, RunContext
+from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.executor.graph_context import GraphContext
 from sennit.program.cut import Run
 from sennit.program.run import bind_inputs
@@ -26,6 +26,7 @@ from sennit.runtime.channel import Message
 from sennit.runtime.executing import executor_for
 from sennit.runtime.flight import Flight
 from sennit.runtime.fold import Use
+from sennit.runtime.handing import Handing
 from sennit.runtime.reading import Reading
 from sennit.runtime.retry import Kept, Retry
 from sennit.runtime.share import DeviceStore, Share
@@ -212,7 +213,16 @@ class Tasks:
         rule = self.recipe.sync_rule
         # under asp:none weights have changed since the forward, which would not give again what it gave
         retry = self.retry if rule.kind != "asp" or rule.stash else self.retry.once
-        grads = retry(lambda: back(self.graph(subnet, run, j, flight), by_value), flight.drop)
+        handing = self.handing(subnet, run, j)
+
+        def backward() -> Gradients:
+            handing.begin()
+            ctx = self.graph(subnet, run, j, flight)
+            if not split and isinstance(ctx, GraphContext):
+                ctx.give = handing.take
+            return back(ctx, by_value)
+
+        grads = retry(backward, flight.drop)
         ctx = flight.context
         if not self.note_loss(subnet, j, flight, wait=True):
             return  # nothing of this subnet may be trained; no later one comes in, and this one is not finished
@@ -233,7 +243,7 @@ class Tasks:
             later = Flight(context=ctx, found=grads.parameters, kept=flight.kept, given=by_value)
             self.flights[subnet.seq_id, j, run.index] = later
         else:
-            self.hand_in(subnet, run, j, grads.parameters)
+            self.hand_in(subnet, run, j, handing, grads.parameters)
 
     def weight(self, subnet: Subnet, run: Run, j: int) -> None:
         """Gradients of weights that the backward has left out; nothing if it has left out none."""
@@ -243,14 +253,19 @@ class Tasks:
         assert flight.found is not None
         self.where = f"{run.steps[-1].name} (gradients of weights)"
 
+        handing = self.handing(subnet, run, j)
+
         def left_out() -> dict[Use, Tensor | None]:
+            handing.begin()
             again, found = flight.context is None, {}
             ctx = self.graph(subnet, run, j, flight)
             if again:  # it may leave out less than the first time
                 found = self.executor.backward_input(ctx, flight.given).parameters
+            if isinstance(ctx, GraphContext):
+                ctx.give = handing.take
             return {**found, **self.executor.backward_weight(ctx)}
 
-        self.hand_in(subnet, run, j, {**flight.found, **self.retry(left_out, flight.drop)})
+        self.hand_in(subnet, run, j, handing, {**flight.found, **self.retry(left_out, flight.drop)})
 
     def graph(self, subnet: Subnet, run: Run, j: int, flight: Flight) -> Any:
         """What the forward has kept; if a failed backward has taken it apart, the forward runs again."""
@@ -259,22 +274,20 @@ class Tasks:
             flight.context = self.computed(subnet, run, j, flight.kept, flight.kept.scratch())[1]
         return flight.context
 
-    def hand_in(self, subnet: Subnet, run: Run, j: int, grads: dict[Use, Tensor | None]) -> None:
+    def handing(self, subnet: Subnet, run: Run, j: int) -> Handing:
+        return Handing(subnet, run, j, self.stepping, self.share.frozen)
+
+    def hand_in(self, subnet: Subnet, run: Run, j: int, handing: Handing, grads: dict[Use, Tensor | None]) -> None:
         """Give the parameters' gradients to the workers that own their groups; one part per group."""
         self.store.unpin(subnet.read_by_run[run.index], subnet.seq_id)
-        parts: dict[str, dict[Use, Tensor | None]] = {
-            group: {} for group in subnet.read_by_run[run.index] if group not in self.share.frozen
-        }
-        for use, grad in grads.items():
-            parts[self.built.groups.of_name[use[0]].name][use] = grad
-        here = {group: part for group, part in parts.items() if subnet.owner[group] == self.stepping.rank}
-        for groups in together({g: part for g, part in parts.items() if g not in here}, subnet.owner, self.most):
+        self.retry(lambda: handing.end(grads), lambda: None)  # what has been added stays
+        parts = handing.elsewhere()
+        for groups in together(parts, subnet.owner, self.most):
             held = {use: grad for group in groups for use, grad in parts[group].items()}
             uses = [(use, False) for use in held]
             message = Message("P", subnet.seq_id, j, -1, run.index, uses, {"groups": groups})
             self.send(subnet.owner[groups[0]], message, list(held.values()))
-        for group, part in here.items():
-            self.stepping.part(subnet, group, j, part)
+        handing.complete()
 
     # -- the access log
 

@@ -1,0 +1,116 @@
+"""Gradients of a task: each group is added up once, when all of it is there, whatever is tried again."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sennit.memory.parcel import windows
+from sennit.runtime.handing import Handing
+
+NAMES = {"a": ["a.w", "a.b"], "b": ["b.w"], "c": ["c.w"], "far": ["far.w"]}
+USES = [["a"], ["b", "far"], ["a"], ["c"], []]
+"""Groups of each step: `a` is used twice."""
+
+
+class Steps:
+    """Notes what is added up and stepped; the first `full` times the device is full."""
+
+    rank = 0
+
+    def __init__(self, full: int = 0, early: frozenset[int] = frozenset()) -> None:
+        self.early = early
+        self.groups = SimpleNamespace(
+            of_step=lambda step: (USES[step.index], []),
+            of_name={name: SimpleNamespace(name=group) for group, names in NAMES.items() for name in names},
+        )
+        self.full, self.added, self.stepped = full, list[tuple[str, list[Any]]](), list[str]()
+
+    def add(self, subnet: Any, group: str, micro_batch: int, part: Any) -> bool:
+        if self.full:
+            self.full -= 1
+            raise RuntimeError("out of memory")
+        values = {float(grad[0]) for (_, step), grad in part.items() if step not in self.early}
+        assert len(values) <= 1, "gradients of one attempt"
+        self.added.append((group, sorted(part)))
+        return group != "c"  # another micro-batch of it is missing
+
+    def all_in(self, subnet: Any, group: str) -> None:
+        self.stepped.append(group)
+
+
+def given(step: int, lent: bool, value: float = 0.0) -> dict[tuple[str, int], Tensor | None]:
+    names = [name for group in USES[step] for name in NAMES[group]]
+    if not names:
+        return {}
+    flat = torch.zeros(64 * len(names), dtype=torch.uint8)
+    places = tuple((64 * i, (4,), (1,), torch.float32) for i in range(len(names)))
+    held = windows(flat, places, lent)
+    for window in held:
+        window.fill_(value)
+    return dict(zip(((name, step) for name in names), held, strict=True))
+
+
+ALL = sorted(
+    (group, sorted((name, n) for n, groups in enumerate(USES) for name in NAMES[group] if group in groups))
+    for group in ("a", "b", "c")
+)
+
+
+@pytest.mark.parametrize("full", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", range(12))
+def test_each_group_is_added_up_once_whatever_is_tried_again(seed: int, full: int) -> None:
+    draw = random.Random(seed)
+    steps = [SimpleNamespace(index=n) for n in range(len(USES))]
+    lent, early = [draw.random() < 0.7 for _ in steps], {n for n in range(len(USES)) if draw.random() < 0.3}
+    stepping: Any = Steps(full, frozenset(early))
+    subnet: Any = SimpleNamespace(read_by_run=[list(NAMES)], owner={"a": 0, "b": 0, "c": 0, "far": 1})
+    run: Any = SimpleNamespace(index=0, steps=steps)
+    handing = Handing(subnet, run, 0, stepping, frozenset())
+    order = [step for step in reversed(steps) if step.index not in early]
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            handing.begin()
+            for step in order:
+                handing.take(step, given(step.index, lent[step.index], float(tries)))  # type: ignore[arg-type]
+            break
+        except RuntimeError:
+            assert stepping.stepped == []
+    before = [group for group, _ in stepping.added]
+    uses = {group: [n for n, groups in enumerate(USES) if group in groups] for group in ("a", "b", "c")}
+    assert set(before) == {group for group, at in uses.items() if all(lent[n] and n not in early for n in at)}
+    rest = {use: grad for n in early for use, grad in given(n, lent[n]).items()}
+    while True:
+        try:
+            handing.end(rest)
+            break
+        except RuntimeError:
+            pass
+    assert sorted(stepping.added) == ALL and stepping.stepped == []
+    assert sorted(handing.elsewhere()["far"]) == [("far.w", 1)] and len(handing.elsewhere()) == 1
+    handing.complete()
+    assert sorted(stepping.stepped) == ["a", "b"]
+
+
+def test_what_is_lent_is_added_up_as_soon_as_all_of_the_group_is_there() -> None:
+    stepping: Any = Steps()
+    steps = [SimpleNamespace(index=n) for n in range(len(USES))]
+    subnet: Any = SimpleNamespace(read_by_run=[list(NAMES)], owner={"a": 0, "b": 0, "c": 0, "far": 1})
+    run: Any = SimpleNamespace(index=0, steps=steps)
+    handing = Handing(subnet, run, 0, stepping, frozenset({"c"}))
+    handing.begin()
+    del handing.groups.of_name["c.w"]
+    seen: list[list[str]] = []
+    for n in (4, 2, 1, 0):
+        handing.take(steps[n], given(n, lent=n != 1))  # type: ignore[arg-type]
+        seen.append([group for group, _ in stepping.added])
+    assert seen == [[], [], [], ["a"]], "b is not lent, and waits for the end"
+    handing.end({})
+    assert [group for group, _ in stepping.added] == ["a", "b"]
