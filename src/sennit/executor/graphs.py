@@ -275,9 +275,8 @@ class GraphExecutor:
             return computed_again(self.eager, ctx, step, played, names, given)
         if split and isinstance(graph, KeptGraph) and graph.splits and graph.trains:
             ctx.joints.append((step, played))
-            values = graph.named(names, step, ctx.program.tied, graph.play_input(played, there)).values
-            return Gradients(values, {})
-        return graph.named(names, step, ctx.program.tied, graph.play_back(played, there))
+            return Gradients(graph.values(step, graph.play_input(played, there)), {})
+        return graph.named(step, names, ctx.program.tied, graph.play_back(played, there))
 
     def counters(self) -> dict[str, float]:
         """Steps replayed and run since the last call, graphs captured, and seconds of the host for that; of steps
@@ -308,7 +307,7 @@ class GraphExecutor:
             for step, played in ctx.joints:
                 assert isinstance(played.graph, KeptGraph)
                 names, back = self.kinds.holds_of(step), played.graph.play_weight(played)
-                parameters = played.graph.named(names, step, ctx.program.tied, back).parameters
+                parameters = played.graph.parameters(step, names, ctx.program.tied, back)
                 if ctx.give is None:
                     found.update(parameters)
                 else:

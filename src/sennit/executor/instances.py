@@ -92,9 +92,13 @@ class Instances:
 
     def _there(self, graph: LayerGraph, held: list[Weights], named: Hashable, make: Make) -> KeptGraph | None:
         """One that finds its parameters."""
-        there = [weights for weights in held if named is not None and weights.of == named]
-        free = next((found for weights in there if (found := weights.free()) is not None), None)
-        return free or (self._captured(graph, there[0], 0, make) if there else None)
+        first = None
+        for weights in held if named is not None else ():
+            if weights.of == named:
+                free, first = weights.free(), first or weights
+                if free is not None:
+                    return free
+        return None if first is None else self._captured(graph, first, 0, make)
 
     def _replaced(self, held: list[Weights]) -> KeptGraph | None:
         """One whose parameters may go."""

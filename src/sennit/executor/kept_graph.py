@@ -30,7 +30,9 @@ from sennit.executor.eager import EagerExecutor, RunContext
 from sennit.executor.layer_call import Layer, LayerCall
 from sennit.executor.played import Found, Played
 from sennit.executor.staging import Staging
-from sennit.memory.parcel import copy, numbers, windows
+from sennit.memory.gradients import Laid, Lying
+from sennit.memory.parcel import Targets, bundle, numbers, windows
+from sennit.program.step import Step
 from sennit.supernet.edge import settled
 
 
@@ -76,7 +78,7 @@ class KeptGraph(LayerCall):
         self._memory, self.weights, self.splits = Staging(staging.device), weights, splits
         super().__init__(device, staging, self._memory, weights.memory, executor, layer)
         self.layer: Hashable = None
-        self._few = [self._filled[k] for k in self.moving] + self._filled[len(self.parcels) :]
+        self._few = Targets([self._filled[k] for k in self.moving] + self._filled[len(self.parcels) :])
         self.busy = False
         self.turn = 0
         self.outs: list[Tensor] = []
@@ -96,7 +98,9 @@ class KeptGraph(LayerCall):
             chain = device.chain([self._forward, self._backward], warm=like is not None)
             self.forward, self.backward = chain.graphs
         self.nbytes = self._memory.nbytes + chain.nbytes
-        self._given = [numbers(t) for t in self.given]
+        self._given = Targets([numbers(t) for t in self.given])
+        self._laid: dict[str, Laid] = {}
+        """What it gives of the parameters of a step, by what that calls."""
         lent = (*self.outs, *(g for g in self.gradients if g is not None), *self.found.values())
         self.lends = frozenset(t.untyped_storage().data_ptr() for t in lent if t.numel())
 
@@ -162,7 +166,7 @@ class KeptGraph(LayerCall):
 
     def _fill(self, flats: list[Tensor], tensors: list[Tensor]) -> None:
         if self.layer is not None and self.weights.of == self.layer:
-            copy(self._few, [*(flats[k] for k in self.moving), *tensors])
+            self._few.fill([*(flats[k] for k in self.moving), *tensors])
             return
         super()._fill(flats, tensors)
         if self.layer is not None:
@@ -186,16 +190,32 @@ class KeptGraph(LayerCall):
     def play_input(self, played: Played, given: Sequence[Tensor]) -> Found:
         """Gradients of inputs, lent. If it does not split, those of parameters lie there as well."""
         assert self.backward is not None and self.busy and played.turn == self.turn
-        copy(self._given, [numbers(t) for t in given])
+        self._given.fill([numbers(t) for t in given])
         self.backward.replay()
-        return Found([*self.gradients])
+        return Found(self.gradients, {})
 
     def play_weight(self, played: Played) -> Found:
         """Gradients of parameters, lent."""
         assert self.busy and played.turn == self.turn
         if self.splits:
             self.weight.replay()
-        return Found([None for _ in self.gradients], {**self.found})
+        return Found([], self.found)
+
+    def parameters(
+        self, step: Step, names: Sequence[str], tied: frozenset[str], back: Found
+    ) -> dict[tuple[str, int], Tensor | None]:  # fmt: skip
+        """As `LayerCall.parameters`. They lie where they always do, so that is looked at once for a step."""
+        if tied:
+            return super().parameters(step, names, tied, back)
+        laid = self._laid.get(step.target)
+        if laid is None:
+            named = super().parameters(step, names, tied, back)
+            piece = bundle([*back.parameters.values()]) if len(back.parameters) == len(named) else None
+            if piece is None:
+                return named
+            lying = Lying(tuple(names[i] for i in back.parameters), *piece, lent=True)
+            laid = self._laid[step.target] = Laid(named, lying)
+        return laid
 
 
 def _apart(tensor: Tensor, shared: set[int]) -> Tensor:

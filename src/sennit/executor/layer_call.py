@@ -17,7 +17,7 @@ from sennit.executor.capture import Capturing, Graph
 from sennit.executor.eager import EagerExecutor, Gradients, RunContext
 from sennit.executor.played import Found, Played
 from sennit.executor.staging import Staging
-from sennit.memory.parcel import Parcel, copy, numbers, views
+from sennit.memory.parcel import Parcel, Targets, numbers, views
 from sennit.program.step import Program, Step
 from sennit.supernet.context import StepContext
 
@@ -93,13 +93,17 @@ class LayerCall(ABC):
         tensors = [t for t in reads if isinstance(t, Tensor)]
         self.inputs = [own.tensor(f"read {i}", t) for i, t in enumerate(reads) if isinstance(t, Tensor)]
         self._sizes = [TENSOR if isinstance(t, Tensor) else t for t in reads]
+        places = [k for k, read in enumerate(reads) if isinstance(read, Tensor)]
+        self._wanted_reads = [(k, i) for i, k in enumerate(places) if layer.wanted[k]]
+        self._trained = sorted(self.trains)
         self._step, self._program, self._executor = step, layer.program, executor
         self._slot = dict(zip(names, self.own, strict=True))
         self._context = Unseeded(0, layer.context.precision, layer.context.device)
         self._keys = {name: i for i, name in reversed(list(enumerate(names)))}
         self.out_wanted: tuple[bool, ...] = ()
         self._filled = [numbers(t) for t in (*self.stage, *self.inputs)]
-        copy(self._filled, [*self.lying(held), *(numbers(t) for t in tensors)])
+        self._all = Targets(self._filled)
+        self._all.fill([*self.lying(held), *(numbers(t) for t in tensors)])
 
     def _run(self) -> tuple[RunContext, list[Tensor], list[Tensor]]:
         """The step on staging: its context, the leaves of `inputs`, what it gives."""
@@ -181,7 +185,7 @@ class LayerCall(ABC):
 
     def _fill(self, flats: list[Tensor], tensors: list[Tensor]) -> None:
         """Bring what the forward reads."""
-        copy(self._filled, [*flats, *tensors])
+        self._all.fill([*flats, *tensors])
 
     @abstractmethod
     def _finish(self, played: Played) -> None:
@@ -198,11 +202,24 @@ class LayerCall(ABC):
     def give_back(self, played: Played) -> None:  # noqa: B027 - most keep nothing
         """Nothing of this forward is needed any more."""
 
-    def named(self, names: Sequence[str], step: Step, tied: frozenset[str], back: Found) -> Gradients:
+    def named(self, step: Step, names: Sequence[str], tied: frozenset[str], back: Found) -> Gradients:
         """What a backward gives, by the names of the step that was played."""
-        tensors = [n for n, read in zip(step.reads, self._sizes, strict=True) if read is TENSOR]
-        arrived = dict(zip(tensors, back.inputs, strict=True))
-        return Gradients(
-            {(n, step.index): arrived.get(n) for n, w in zip(step.reads, self.wanted, strict=True) if w},
-            {(names[i], step.index if names[i] in tied else -1): back.parameters.get(i) for i in sorted(self.trains)},
-        )
+        return Gradients(self.values(step, back), self.parameters(step, names, tied, back))
+
+    def values(self, step: Step, back: Found) -> dict[tuple[int, int], Tensor | None]:
+        """Gradients of what was read. Of a value that is read twice, the last one has all."""
+        reads, at = step.reads, step.index
+        return {(reads[k], at): back.inputs[i] for k, i in self._wanted_reads}
+
+    def parameters(
+        self, step: Step, names: Sequence[str], tied: frozenset[str], back: Found
+    ) -> dict[tuple[str, int], Tensor | None]:  # fmt: skip
+        """Gradients of what it trains.
+
+        Args:
+            tied: names that several steps use.
+        """
+        at, found = step.index, back.parameters
+        if tied:
+            return {(names[i], at if names[i] in tied else -1): found.get(i) for i in self._trained}
+        return {(names[i], -1): found.get(i) for i in self._trained}

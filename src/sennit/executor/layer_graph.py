@@ -21,7 +21,7 @@ from sennit.executor.eager import EagerExecutor
 from sennit.executor.layer_call import TENSOR, Layer, LayerCall
 from sennit.executor.played import Found, Played
 from sennit.executor.staging import Staging
-from sennit.memory.parcel import Place, copy, numbers, views, windows
+from sennit.memory.parcel import Place, Targets, copy, numbers, views, windows
 
 
 class LayerGraph(LayerCall):
@@ -41,7 +41,7 @@ class LayerGraph(LayerCall):
         if any(self.out_wanted):
             self._prepare_backward()
             self.backward = device.capture(self._backward)
-            self._filled_back = [*self._filled, *map(numbers, self.given)]
+            self._all_back = Targets([*self._filled, *map(numbers, self.given)])
             self._results = [numbers(t) for t in (*(g for g in self.gradients if g is not None), *self.flats.values())]
             reached = [[(i, place) for i, place in t if i in self._reached] for t in self.members.values()]
             self.reached = [(tuple(i for i, _ in there), tuple(place for _, place in there)) for there in reached]
@@ -108,7 +108,7 @@ class LayerGraph(LayerCall):
         """As `LayerCall.play_back`; all that it gives is the caller's."""
         assert self.backward is not None
         flats = [played.buffers.get(k, flat) for k, flat in enumerate(played.held)] if played.buffers else played.held
-        copy(self._filled_back, [*flats, *played.tensors, *map(numbers, given)])
+        self._all_back.fill([*flats, *played.tensors, *map(numbers, given)])
         self.device.seed(played.key)
         self.backward.replay()
         own = [torch.empty_like(t) for t in self._results]

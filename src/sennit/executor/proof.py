@@ -36,7 +36,7 @@ def proven(graph: LayerCall, eager: EagerExecutor, layer: Layer) -> bool:
         there = eager.backward(ctx, {n: [grad] for n, grad in given.items()})
         graph.device.seed(OTHER_KEY)
         back = graph.play_back(played, [*given.values()])
-        here = graph.named(names, step, layer.program.tied, back)
+        here = graph.named(step, names, layer.program.tied, back)
         return _same(here.values, there.values) and _same(here.parameters, there.parameters)
     finally:
         played.give_back()

@@ -183,10 +183,26 @@ def numbers(tensor: Tensor) -> Tensor:
     return tensor.view(torch.int32) if tensor.dim() and tensor.shape[-1] * tensor.itemsize % WORD == 0 else tensor
 
 
+class Targets:
+    """Memory that is filled again and again: of `numbers`, all by one launch.
+
+    Args:
+        tensors: `numbers` of what is filled.
+    """
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.tensors = tensors
+        self.together = bool(tensors) and all(t.dtype == torch.int32 for t in tensors)
+
+    def fill(self, sources: list[Tensor]) -> None:
+        """Copy each source into its tensor."""
+        if self.together:
+            torch._foreach_copy_(self.tensors, sources)  # pyright: ignore[reportPrivateImportUsage]
+            return
+        for target, source in zip(self.tensors, sources, strict=True):
+            target.copy_(source)
+
+
 def copy(targets: list[Tensor], sources: list[Tensor]) -> None:
     """Copy each source into its target, by one launch if all are `numbers` of one type."""
-    if targets and all(t.dtype == torch.int32 for t in targets):
-        torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]
-        return
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
+    Targets(targets).fill(sources)

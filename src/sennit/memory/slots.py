@@ -166,12 +166,12 @@ class SlotStore:
 
     def ahead(self, group: str, version: int) -> bool:
         """Start fetching a group that will be read; False if that must wait: no room, or it is not there."""
-        if group not in self.sizes or not self.host.holds(group, version) or group in self.leaving:
-            return False
         key = group, 0
         slot = self.slots.get(key)
         if slot is not None and slot.version == version:
-            return True
+            return True  # most often, and nothing else is looked at then
+        if group not in self.sizes or not self.host.holds(group, version) or group in self.leaving:
+            return False
         if slot is not None:  # another worker has stepped since
             if slot.dirty or self.cache.entries[key].pins:
                 return False

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from sennit.errors import RunError
-from sennit.memory.gradients import Gradients
-from sennit.memory.parcel import Place, bundle, is_lent, kept
+from sennit.memory.gradients import Gradients, Laid, Lying
+from sennit.memory.parcel import Place, bundle, is_lent, kept, windows
 
 Use = tuple[str, int]
 """`(name, step)`, step -1 for a parameter that one step uses."""
@@ -55,6 +55,12 @@ class GroupFold:
 
     def add(self, micro_batch: int, part: Part) -> bool:
         """Add what one run gives for one micro-batch. Returns whether everything is there."""
+        lying = part.lying if isinstance(part, Laid) else None
+        at_once = self.runs == 1 and micro_batch == self.next and not self.half
+        if lying is not None and at_once and self._fold_laid(lying):
+            self.next += 1
+            self._fold_waiting()
+            return self.next == self.m
         seen = self.seen.get(micro_batch, 0) + 1
         added = micro_batch == self.next and seen == self.runs and self.total
         if not added and any(grad is not None and is_lent(grad) for grad in part.values()):
@@ -64,14 +70,18 @@ class GroupFold:
                 "gradients have been added up in part when the device was full. Go on with more of it free: a lower "
                 "--in-flight, a --budget (or a lower one), or other programs ended (see `nvidia-smi`)"
             )
-        self.half = True
         self.seen[micro_batch] = seen
         self.parts.setdefault(micro_batch, {}).update(part)
+        self._fold_waiting()
+        return self.next == self.m
+
+    def _fold_waiting(self) -> None:
+        """Whatever is next and there."""
+        self.half = True
         while self.seen.get(self.next, 0) == self.runs:
             self._fold(self.parts.pop(self.next))
             self.next += 1
         self.half = False
-        return self.next == self.m
 
     def gradients(self) -> Gradients:
         """All that was added up."""
@@ -93,6 +103,18 @@ class GroupFold:
                 self.total[name].add_(grad)
             else:
                 self.total[name] = self.own(name, grad)
+
+    def _fold_laid(self, lying: Lying) -> bool:
+        """Add a layer's gradients, of which is known how they lie. False if they do not lie like those before."""
+        if not self.total:
+            numbers = lying.numbers.clone() if lying.lent else lying.numbers
+            self.whole = numbers, lying.places
+            self.total = dict(zip(lying.names, windows(numbers, lying.places), strict=True))
+            return True
+        if self.whole is None or self.whole[1] != lying.places or tuple(self.total) != lying.names:
+            return False
+        self.whole[0].add_(lying.numbers)
+        return True
 
     def _fold_whole(self, part: Part) -> bool:
         """Add gradients that lie in one piece by one operation: the same sums. False if they do not."""

@@ -1,8 +1,8 @@
 """`Handing`: gradients of one run and micro-batch, on their way to those who step their groups.
 
-    layer ─ gradients ─▶ all of the group's uses in this run there?
-                           stepped here, and lent ──▶ added up at once, while the device computes the layers before
-                           all others ──────────────▶ when the task ends, to others in few messages
+    layer ─ gradients ─▶ all of a group, lying as its parameters do, and stepped here?
+                           yes ──▶ added up at once, while the device computes the layers before
+                           no ───▶ when the task ends, to others in few messages
 
 To add up what captured layers lend takes the host about as long as to launch one, and the device hardly any time.
 Behind a task, the device waits for all of that. A task that is tried again gives the same again: what has been added up
@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
-from sennit.memory.parcel import is_lent
+from sennit.memory.gradients import Laid
 from sennit.program.cut import Run
 from sennit.program.step import Step
 from sennit.runtime.fold import Part, Use
@@ -39,36 +39,30 @@ class Handing:
         self.parts: dict[str, dict[Use, Tensor | None]] = {
             group: {} for group in subnet.read_by_run[run.index] if group not in frozen
         }
-        self.missing: dict[str, set[int]] = {}
-        """Steps, by index, that have not given yet what they have of a group."""
         self.added: dict[str, bool] = {}
         """Groups that have been added up, and whether nothing of them is missing any more."""
 
     def begin(self) -> None:
         """The task begins, or is tried again: what was lent before is not there any more."""
         self.parts = {group: {} for group in self.parts}
-        self.missing = {}
-        for step in self.run.steps:
-            for group in self.groups.of_step(step)[0]:
-                self.missing.setdefault(group, set()).add(step.index)
 
     def take(self, step: Step, part: Part) -> None:
-        """What a step gives."""
+        """What a step gives. All of a group that no other step of the run uses is added up at once."""
+        groups = self.groups.of_step(step)[0]
+        if isinstance(part, Laid) and len(groups) == 1 and len(part) == len(self.groups.by_name[groups[0]].names):
+            (group,) = groups
+            if self._here(group):
+                if group not in self.added:
+                    self._add(group, part)
+                return
         self._put(part)
-        for group in self.groups.of_step(step)[0]:
-            missing = self.missing[group]
-            missing.discard(step.index)
-            if not missing and group in self.parts and group not in self.added and self._here(group):
-                grads = [grad for grad in self.parts[group].values() if grad is not None]
-                if grads and all(map(is_lent, grads)):
-                    self._add(group)
 
     def end(self, part: Part) -> None:
         """All that has not been taken."""
         self._put(part)
         for group in self.parts:
             if group not in self.added and self._here(group):
-                self._add(group)
+                self._add(group, self.parts[group])
 
     def elsewhere(self) -> dict[str, Mapping[Use, Tensor | None]]:
         """Parts of groups that other workers step."""
@@ -87,5 +81,5 @@ class Handing:
     def _here(self, group: str) -> bool:
         return self.subnet.owner[group] == self.stepping.rank
 
-    def _add(self, group: str) -> None:
-        self.added[group] = self.stepping.add(self.subnet, group, self.micro_batch, self.parts[group])
+    def _add(self, group: str, part: Part) -> None:
+        self.added[group] = self.stepping.add(self.subnet, group, self.micro_batch, part)
