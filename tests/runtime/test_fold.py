@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sennit.memory.gradients import Laid, Lying
 from sennit.memory.parcel import bundle, views, windows
 from sennit.runtime.fold import GroupFold, Use
 from sennit.runtime.wire import described, laid_out
@@ -90,7 +91,7 @@ def test_one_addition_serves_a_group(travelled: tuple[bool, bool], turned: bool)
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["apart", "own", "lent"]), st.booleans()), min_size=1, max_size=4),
+    st.lists(st.tuples(st.sampled_from(["apart", "own", "lent", "laid"]), st.booleans()), min_size=1, max_size=4),
     st.integers(1, 2),
     st.integers(0, 99),
     st.randoms(use_true_random=False),
@@ -104,11 +105,15 @@ def test_what_is_lent_is_copied_before_its_owner_writes_there_again(
     for j, run in calls:
         kind, full = kinds[j]
         given = {(name, run): grad for (name, _), grad in part(seed + j, frozenset(), kind != "apart").items()}
-        if kind == "lent":
+        if kind in ("lent", "laid"):
             for grad in given.values():
                 assert grad is not None
                 grad._base._lent = True  # type: ignore[union-attr]
         fold.add(j, {use: None if grad is None else grad.clone() for use, grad in given.items()})
+        if kind == "laid":
+            piece = bundle([grad for grad in given.values() if grad is not None])
+            assert piece is not None
+            given = Laid(given, Lying(tuple(name for name, _ in given), *piece, lent=True))
         if full:
             lent_fold.keep, keep = full_device, lent_fold.keep
             with suppress(MemoryError):
@@ -118,7 +123,7 @@ def test_what_is_lent_is_copied_before_its_owner_writes_there_again(
             lent_fold.keep = keep
         lent_fold.add(j, given)
         for grad in given.values():
-            if kind == "lent" and grad is not None:
+            if kind in ("lent", "laid") and grad is not None:
                 grad.fill_(float("nan"))
     assert lent_fold.total.keys() == fold.total.keys() == LIKE.keys()
     assert all(torch.equal(lent_fold.total[name], fold.total[name]) for name in LIKE)

@@ -10,12 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from sennit.memory.gradients import Laid, Lying
 from sennit.memory.parcel import windows
 from sennit.runtime.handing import Handing
 
-NAMES = {"a": ["a.w", "a.b"], "b": ["b.w"], "c": ["c.w"], "far": ["far.w"]}
-USES = [["a"], ["b", "far"], ["a"], ["c"], []]
-"""Groups of each step: `a` is used twice."""
+NAMES = {"a": ["a.w", "a.b"], "b": ["b.w"], "c": ["c.w"], "d": ["d.w", "d.b"], "far": ["far.w"], "off": ["off.w"]}
+USES = [["a"], ["b", "far"], ["a"], ["c"], [], ["d"], ["off"]]
+"""Groups of each step: `a` is used twice, `far` and `off` are another worker's."""
+OWNER = {"a": 0, "b": 0, "c": 0, "d": 0, "far": 1, "off": 1}
+HERE = [group for group in NAMES if not OWNER[group]]
 
 
 class Steps:
@@ -28,6 +31,7 @@ class Steps:
         self.groups = SimpleNamespace(
             of_step=lambda step: (USES[step.index], []),
             of_name={name: SimpleNamespace(name=group) for group, names in NAMES.items() for name in names},
+            by_name={group: SimpleNamespace(names=names) for group, names in NAMES.items()},
         )
         self.full, self.added, self.stepped = full, list[tuple[str, list[Any]]](), list[str]()
 
@@ -44,22 +48,20 @@ class Steps:
         self.stepped.append(group)
 
 
-def given(step: int, lent: bool, value: float = 0.0) -> dict[tuple[str, int], Tensor | None]:
+def given(step: int, laid: bool, value: float = 0.0) -> dict[tuple[str, int], Tensor | None]:
     names = [name for group in USES[step] for name in NAMES[group]]
     if not names:
         return {}
     flat = torch.zeros(64 * len(names), dtype=torch.uint8)
     places = tuple((64 * i, (4,), (1,), torch.float32) for i in range(len(names)))
-    held = windows(flat, places, lent)
+    held = windows(flat, places, lent=True)
     for window in held:
         window.fill_(value)
-    return dict(zip(((name, step) for name in names), held, strict=True))
+    named = dict[tuple[str, int], Tensor | None](zip(((name, step) for name in names), held, strict=True))
+    return Laid(named, Lying(tuple(names), flat, places, lent=True)) if laid and USES[step] != ["a"] else named
 
 
-ALL = sorted(
-    (group, sorted((name, n) for n, groups in enumerate(USES) for name in NAMES[group] if group in groups))
-    for group in ("a", "b", "c")
-)
+ALL = sorted((g, sorted((name, n) for n, used in enumerate(USES) for name in NAMES[g] if g in used)) for g in HERE)
 
 
 @pytest.mark.parametrize("full", [0, 1, 2, 3])
@@ -67,9 +69,9 @@ ALL = sorted(
 def test_each_group_is_added_up_once_whatever_is_tried_again(seed: int, full: int) -> None:
     draw = random.Random(seed)
     steps = [SimpleNamespace(index=n) for n in range(len(USES))]
-    lent, early = [draw.random() < 0.7 for _ in steps], {n for n in range(len(USES)) if draw.random() < 0.3}
+    laid, early = [draw.random() < 0.7 for _ in steps], {n for n in range(len(USES)) if draw.random() < 0.3}
     stepping: Any = Steps(full, frozenset(early))
-    subnet: Any = SimpleNamespace(read_by_run=[list(NAMES)], owner={"a": 0, "b": 0, "c": 0, "far": 1})
+    subnet: Any = SimpleNamespace(read_by_run=[list(NAMES)], owner=OWNER)
     run: Any = SimpleNamespace(index=0, steps=steps)
     handing = Handing(subnet, run, 0, stepping, frozenset())
     order = [step for step in reversed(steps) if step.index not in early]
@@ -79,14 +81,13 @@ def test_each_group_is_added_up_once_whatever_is_tried_again(seed: int, full: in
         try:
             handing.begin()
             for step in order:
-                handing.take(step, given(step.index, lent[step.index], float(tries)))  # type: ignore[arg-type]
+                handing.take(step, given(step.index, laid[step.index], float(tries)))  # type: ignore[arg-type]
             break
         except RuntimeError:
             assert stepping.stepped == []
     before = [group for group, _ in stepping.added]
-    uses = {group: [n for n, groups in enumerate(USES) if group in groups] for group in ("a", "b", "c")}
-    assert set(before) == {group for group, at in uses.items() if all(lent[n] and n not in early for n in at)}
-    rest = {use: grad for n in early for use, grad in given(n, lent[n]).items()}
+    assert set(before) == {g for n, (g, *_) in ((3, "c"), (5, "d")) if laid[n] and n not in early}
+    rest = {use: grad for n in early for use, grad in given(n, laid[n]).items()}
     while True:
         try:
             handing.end(rest)
@@ -94,23 +95,23 @@ def test_each_group_is_added_up_once_whatever_is_tried_again(seed: int, full: in
         except RuntimeError:
             pass
     assert sorted(stepping.added) == ALL and stepping.stepped == []
-    assert sorted(handing.elsewhere()["far"]) == [("far.w", 1)] and len(handing.elsewhere()) == 1
+    found = {group: sorted(part) for group, part in handing.elsewhere().items()}
+    assert found == {"far": [("far.w", 1)], "off": [("off.w", 6)]}
     handing.complete()
-    assert sorted(stepping.stepped) == ["a", "b"]
+    assert sorted(stepping.stepped) == ["a", "b", "d"]
 
 
-def test_what_is_lent_is_added_up_as_soon_as_all_of_the_group_is_there() -> None:
+def test_a_group_that_one_step_gives_in_one_piece_is_added_up_at_once() -> None:
     stepping: Any = Steps()
     steps = [SimpleNamespace(index=n) for n in range(len(USES))]
-    subnet: Any = SimpleNamespace(read_by_run=[list(NAMES)], owner={"a": 0, "b": 0, "c": 0, "far": 1})
+    subnet: Any = SimpleNamespace(read_by_run=[list(NAMES)], owner=OWNER)
     run: Any = SimpleNamespace(index=0, steps=steps)
-    handing = Handing(subnet, run, 0, stepping, frozenset({"c"}))
+    handing = Handing(subnet, run, 0, stepping, frozenset())
     handing.begin()
-    del handing.groups.of_name["c.w"]
     seen: list[list[str]] = []
-    for n in (4, 2, 1, 0):
-        handing.take(steps[n], given(n, lent=n != 1))  # type: ignore[arg-type]
+    for n in (6, 5, 3, 2, 1, 0):
+        handing.take(steps[n], given(n, laid=n != 3))  # type: ignore[arg-type]
         seen.append([group for group, _ in stepping.added])
-    assert seen == [[], [], [], ["a"]], "b is not lent, and waits for the end"
+    assert seen == [[], ["d"], ["d"], ["d"], ["d"], ["d"]], "c does not lie so; a has two uses, b a neighbour"
     handing.end({})
-    assert [group for group, _ in stepping.added] == ["a", "b"]
+    assert [group for group, _ in stepping.added] == ["d", "a", "b", "c"]
