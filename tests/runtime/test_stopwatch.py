@@ -58,7 +58,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def lap(clock: Stopwatch, gpu: Device, seconds: float, told: list[Any]) -> None:
     with clock.timed() as timed:
-        timed.then = lambda start, end: told.append((start - 1050.0, end - 1050.0))
+        timed.then = lambda start, end, *host: told.append((start - 1050.0, end - 1050.0))
         gpu.queued += seconds
 
 
@@ -93,6 +93,23 @@ def test_a_lap_on_the_cpu_is_told_at_once() -> None:
     clock, told = Stopwatch(torch.device("cpu")), []
     before = time.monotonic()
     with clock.timed() as timed:
-        timed.then = lambda start, end: told.append((start, end))
-    ((start, end),) = told
+        timed.then = lambda start, end, *host: told.append((start, end, *host))
+    ((start, end, launched, host),) = told
     assert before <= start <= end <= time.monotonic() and clock.total() == end - start
+    assert (launched, host) == (start, 0.0), "the host computes, and launches nothing"
+
+
+def test_how_long_the_host_has_launched_is_told(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    host      launch 10 .. 13       another 13 .. 14
+    device    0 ▓▓▓▓▓ 5             5 ▓ 6
+    """
+    clock, told, now = Stopwatch(torch.device("cuda")), [], [10.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for host, device in ((3.0, 5.0), (1.0, 1.0)):
+        with clock.timed() as timed:
+            timed.then = lambda *all: told.append(all[2:])
+            now[0] += host
+            gpu.queued += device
+    clock.total()
+    assert told == [(10.0, 3.0), (13.0, 1.0)]

@@ -15,7 +15,7 @@ from sennit.trace.span import Span
 from sennit.trace.span_log import FLUSH_LINES, SpanLog
 
 FIRST = Span(0, "F", 0, 0, 0, 0.0, 1.0)
-SECOND = Span(1, "F", 0, 0, 1, 1.5, 2.5, 1.25, 1.0, "value", 'odd "name" </script>\n', "0F0.0")
+SECOND = Span(1, "F", 0, 0, 1, 1.5, 2.5, 1.25, 1.0, "value", 'odd "name" </script>\n', "0F0.0", 0.75, 0.625)
 
 
 def test_round_trip(tmp_path: Path) -> None:

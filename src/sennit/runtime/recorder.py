@@ -41,8 +41,9 @@ class Recorder:
         self.board.task = task
         reason = self.ready.take_reason(task)
 
-        def then(start: float, end: float) -> None:
-            self._write(task.kind, task.seq_id, task.micro_batch, task.run, start, end, reason)
+        def then(start: float, end: float, launched: float, host: float) -> None:
+            what = task.kind, task.seq_id, task.micro_batch, task.run
+            self._write(*what, start, end, reason, launched, host)
 
         return then
 
@@ -57,9 +58,9 @@ class Recorder:
             return None
         newest, by = self.board.newest, self.board.task
 
-        def then(start: float, end: float) -> None:
+        def then(start: float, end: float, launched: float, host: float) -> None:
             left = start if message is None else min(message.sent, start)
-            self._write(STEPS, newest, -1, -1, start, end, Reason(start, left, "gradient", "", by))
+            self._write(STEPS, newest, -1, -1, start, end, Reason(start, left, "gradient", "", by), launched, host)
 
         return then
 
@@ -75,11 +76,14 @@ class Recorder:
     def close(self) -> None:
         self.log.close()
 
-    def _write(self, kind: str, y: int, j: int, run: int, start: float, end: float, reason: Reason) -> None:
+    def _write(
+        self, kind: str, y: int, j: int, run: int, start: float, end: float, reason: Reason, launched: float,
+        host: float,
+    ) -> None:  # fmt: skip
         ready, left, cause, of, by, awaited = reason
         if awaited:  # the device had nothing else to wait for, and began when it was there
             ready = max(ready, start)
         t = self.board.origin
-        self.log.write(
-            Span(self.worker, kind, y, j, run, start - t, end - t, ready - t, left - t, cause, of, str(by or ""))
-        )
+        times = start - t, end - t, ready - t, left - t
+        told = cause, of, str(by or ""), launched - t if host else 0.0, host
+        self.log.write(Span(self.worker, kind, y, j, run, *times, *told))

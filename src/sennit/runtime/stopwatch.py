@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 
-Then = Callable[[float, float], None]
-"""Told start and end of a lap, on the clock of `time.monotonic`."""
+Then = Callable[[float, float, float, float], None]
+"""Told start and end of a lap, on the clock of `time.monotonic`; when the host began to launch it, and for how many
+seconds it did: 0 where the host computes."""
 
 
 class Lap:
@@ -37,7 +38,7 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.seconds = 0.0
-        self.events: deque[tuple[Any, Any, Then | None]] = deque()
+        self.events: deque[tuple[Any, Any, Then | None, float, float]] = deque()
         self.spare: list[Any] = []
         """Events that have been looked at, to be recorded again."""
         if device.type == "cuda":
@@ -50,10 +51,11 @@ class Stopwatch:
         lap = Lap()
         if self.device.type == "cuda":
             begin, end = self._event(), self._event()
+            launched = time.monotonic()
             begin.record(self.stream)
             yield lap
             end.record(self.stream)
-            self.events.append((begin, end, lap.then))
+            self.events.append((begin, end, lap.then, launched, time.monotonic() - launched))
             self.tell()
         else:
             start = time.monotonic()
@@ -61,17 +63,17 @@ class Stopwatch:
             end = time.monotonic()
             self.seconds += end - start
             if lap.then is not None:
-                lap.then(start, end)
+                lap.then(start, end, start, 0.0)
 
     def tell(self) -> None:
         """Tell of the laps that the device has ended. Does not wait."""
         while self.events and self.events[0][1].query():
-            begin, end, then = self.events.popleft()
+            begin, end, then, launched, host = self.events.popleft()
             seconds = begin.elapsed_time(end) / 1e3
             self.seconds += seconds
             if then is not None:
                 start = self.anchored + self.anchor.elapsed_time(begin) / 1e3
-                then(start, start + seconds)
+                then(start, start + seconds, launched, host)
             self.spare += begin, end
 
     def behind(self) -> int:

@@ -57,6 +57,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     cause: Cause = "start"
     of: str = ""
     by: str = ""
+    launched: Time = 0.0
+    host: Time = 0.0
 
     def __post_init__(self) -> None:
         if self.end < self.start:

@@ -39,6 +39,8 @@ class Span(NamedTuple):
         cause: what that was.
         of: the group or value, if it has a name.
         by: the task that made it, as `str(Task)` ("3F17.0": run 3, forward, subnet 17, micro-batch 0); else empty.
+        launched, host: on a GPU, when the host began to launch it, and how many seconds that took; else 0. Where
+            `launched + host` is not well before `end`, the device has waited for launches.
     """
 
     worker: int
@@ -53,3 +55,5 @@ class Span(NamedTuple):
     cause: Cause = "start"
     of: str = ""
     by: str = ""
+    launched: float = 0.0
+    host: float = 0.0
