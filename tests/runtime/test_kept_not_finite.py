@@ -20,7 +20,6 @@ from sennit.trace.events import read_call
 from tests.executor.host_graphs import HostGraphs
 from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import recipe, run
-from tests.runtime.test_chimera import TIED
 from tests.runtime.test_replicas import NORMLESS
 
 SPOILT = {"data": "tied.py:Spoilt", "steps": 40, "micro_batches": 2, "checkpoint": CheckpointRule(every=100)}
@@ -30,6 +29,7 @@ PLACED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", ["layer:0.5", "global:1.0"])
 @pytest.mark.parametrize(("spoilt", "micro_batch"), [(1, 0), (3, 1)])
 def test_nothing_of_its_subnet_is_stepped(
