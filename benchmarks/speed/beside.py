@@ -12,14 +12,16 @@ from typing import Any
 
 from benchmarks.speed.costs import ALIKE, HostCost, Prices, Shares, host_cost
 from benchmarks.speed.exchange import exchange_of
+from benchmarks.speed.hosts import Told, launches_of, shown
 from benchmarks.speed.limit import limit, through_stages
 from benchmarks.speed.once import made
-from benchmarks.speed.predict import PricedLoad, critical_path, load_of, predicted, work
+from benchmarks.speed.predict import PricedLoad, critical_path, launched, load_of, predicted, work
 from benchmarks.speed.rows import BASE, LAYERS, STAGES, Row
 from benchmarks.speed.window import Window
 
 from sennit.errors import UserError
 from sennit.recipe import Recipe
+from sennit.simulate.launched import Launches
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,20 @@ class Seen:
     def in_longer_tasks(self, row: Row) -> Shares:
         """What layers of a row take, by what they take as tasks of their own: in longer tasks a device waits less for
         launches."""
-        if row.placed.get("release") == "layer":
+        if row.placed.get("release") == "layer" and self.told(row, LAYERS) is None:
             return ALIKE
         ways = (Row(name, row.micro_batches, executor=row.executor).key for name in (LAYERS, STAGES))
         alone, joined = (self.rows.get(key, {}).get("shares_s", (0.0, 0.0, 0.0)) for key in ways)
         return Shares(*(j / a if a and j else 1.0 for a, j in zip(alone, joined, strict=True)))
+
+    def told(self, row: Row, name: str) -> Told | None:
+        """What one of the rows on one device has told of its host."""
+        return shown(self.rows.get(Row(name, row.micro_batches, executor=row.executor).key, {}))
+
+    def launches(self, row: Row, load: PricedLoad) -> Launches | None:
+        """What hosts take to launch, on GPUs."""
+        alone = self.told(row, LAYERS)
+        return None if alone is None else launches_of(alone, self.told(row, STAGES), *launched(load))
 
     def looked(self, row: Row) -> Mapping[str, float] | None:
         """Kernels of a row, or of the same layers on one device."""
@@ -101,7 +112,8 @@ def _one(row: Row) -> dict[str, Any]:
             load = load_of(recipe, row.placement(seen.device), prices, shapes, window.steps, shares, exchange)
         except UserError as error:
             return {"predicted_ms": str(error).splitlines()[0]}
-        said = None if "budget" in row.placed else predicted(load, window, seen.host(row), seen.message_s)
+        if "budget" not in row.placed:
+            said = predicted(load, window, seen.host(row), seen.message_s, seen.launches(row, alone))
         fine = replace(row.placement(seen.device), release="layer", schedule="csp") if recipe.sync == "csp" else None
         if fine is not None:
             layers = load_of(recipe, fine, prices, shapes, window.steps, shares.by(times))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.costs import idle_of, shares_of
+from benchmarks.speed.hosts import hosts_of
 from benchmarks.speed.kernels import Look, LookingExecutor
 from benchmarks.speed.rows import LAYERS, Row
 from benchmarks.speed.table import HASHES
@@ -120,4 +121,5 @@ def _train(recipe: Recipe, row: Row, window: Window, device: str, most_s: int) -
                 spans = [span for span in trace.spans if span.seq_id in near]
                 found["tasks"], found["idle_s"], found["busy_s"] = idle_of(spans, window.sampled)
                 found["shares_s"] = shares_of(spans, window.sampled)
+                found["hosts"] = hosts_of(spans, window.sampled)
     return found, spans if row.name == LAYERS else []

@@ -20,6 +20,7 @@ from sennit.runtime.placing import plans_of
 from sennit.runtime.scheduling import settled
 from sennit.simulate.bounds import bounds
 from sennit.simulate.cluster import Cluster, Link
+from sennit.simulate.launched import Launches
 from sennit.simulate.load import Piece
 from sennit.trace.span import Span
 
@@ -48,8 +49,10 @@ class PricedLoad(RecipeLoad):
             steps = [self.times.step * prices.step(run.steps) for run in runs]
             replicas = [len(set(workers)) for workers in spread]
             yield [
-                replace(piece, step=step / n, reach=self.reach(piece.groups, n))  # groups are dealt out to replicas
-                for piece, step, n in zip(pieces, steps, replicas, strict=True)
+                replace(  # groups are dealt out to replicas
+                    piece, step=step / n, reach=self.reach(piece.groups, n), layers=len(run.steps)
+                )
+                for piece, run, step, n in zip(pieces, runs, steps, replicas, strict=True)
             ]
 
     def reach(self, groups: Sequence[str], replicas: int) -> float:
@@ -92,8 +95,22 @@ def work(load: PricedLoad, subnets: range) -> float:
     return seconds / len(subnets)
 
 
-def predicted(load: PricedLoad, window: Window, host: HostCost, message_s: float) -> float | str:
-    """Milliseconds per subnet in the timed window, or why there is no such placement."""
+def launched(load: PricedLoad) -> tuple[float, float]:
+    """Layers that the forwards of a subnet launch, all micro-batches together, and groups that it steps; means."""
+    held = [[(piece.layers, len(piece.groups)) for piece in pieces] for pieces in load.subnets()]
+    layers, groups = (sum(pair[k] for pairs in held for pair in pairs) / len(held) for k in (0, 1))
+    return load.micro_batches * layers, groups
+
+
+def predicted(
+    load: PricedLoad, window: Window, host: HostCost, message_s: float, launches: Launches | None = None
+) -> float | str:
+    """Milliseconds per subnet in the timed window, or why there is no such placement.
+
+    Args:
+        host: what it adds between tasks, if nothing is known of
+        launches: what it takes for tasks.
+    """
     ends: dict[int, float] = {}
 
     def watch(span: Span) -> None:
@@ -102,9 +119,9 @@ def predicted(load: PricedLoad, window: Window, host: HostCost, message_s: float
 
     tasks = [2 * load.micro_batches * len(runs) for runs in load.runs()]
     per_task = host.per_task(sum(tasks) / len(tasks), load.workers)
-    cluster = Cluster(links=(Link(latency=message_s),), host_s=per_task)
+    cluster = Cluster(links=(Link(latency=message_s),), host_s=0.0 if launches else per_task)
     try:
-        forecast(load, cluster, watch)
+        forecast(load, cluster, watch, launches=launches)
     except UserError as error:
         return str(error).splitlines()[0]
     return window.rate([ends[y] for y in range(window.steps)])[0]

@@ -76,7 +76,7 @@ def test_spans_say_what_came_last() -> None:
     shown = {str(task_of(span)): span for span in simulate(load, 2, split=False)[1]}
 
     def came(name: str) -> tuple[object, ...]:
-        return shown[name][7:]  # ready, left, cause, of, by
+        return shown[name][7:12]  # ready, left, cause, of, by
 
     assert came("0F0.0") == (0, 0, "start", "", "")
     assert came("1F0.0") == (1, 1, "value", "", "0F0.0")

@@ -17,6 +17,7 @@ from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.engine import Outcome, Simulation, Watch
+from sennit.simulate.launched import Launched, Launches
 from sennit.simulate.load import Piece
 
 
@@ -77,19 +78,20 @@ class RecipeLoad:
 
 def forecast(
     load: RecipeLoad, cluster: Cluster | None = None, watch: Watch | None = None,
-    recorded: Recorded | None = None,
+    recorded: Recorded | None = None, launches: Launches | None = None,
 ) -> Outcome:  # fmt: skip
     """Simulate a run on the workers' own order objects.
 
     Args:
         recorded: what happened in a run like this; without it, the load's costs.
+        launches: what hosts take to launch; None: nothing.
     """
     recipe, in_flight = load.recipe, in_flight_of(load.recipe, load.placement)
     placement = replace(load.placement, in_flight=in_flight)
     orders: list[Order] = []
     held = policy_of(recipe, placement)
     chains = Chains(recipe.micro_batches, placement.workers) if held.chained else None
-    kind = Simulation if recorded is None else Repeated
+    kind = Repeated if recorded is not None else Launched if launches is not None else Simulation
     simulation = kind(
         load, orders, recipe.built.sync(placement.workers), in_flight, split=placement.split,
         apart=placement.device == "cuda" and recipe.clip != "none" and recipe.sync_rule.kind != "asp",
@@ -97,6 +99,8 @@ def forecast(
     )  # fmt: skip
     if isinstance(simulation, Repeated) and recorded is not None:
         simulation.recorded, simulation.stepped = recorded, set()
+    if isinstance(simulation, Launched) and launches is not None:
+        simulation.begin(launches)
     setting = setting_of(recipe, placement)
     setting = replace(setting, awaited=simulation.awaited, chains=chains, end=lambda: load.steps)
     orders += [held.order(worker, setting) for worker in range(placement.workers)]

@@ -171,10 +171,14 @@ class Simulation:
     def step(self, worker: int) -> float:
         """All steps that are due on a worker begin. Returns how long they take."""
         steps, self.due[worker] = Steps(self.due[worker]), []
-        seconds = sum(self.flights[task.seq_id].pieces[task.run].step for _, task in steps.after)
+        seconds = self.step_seconds(worker, [task for _, task in steps.after])
         self.idle[worker] = False
         self.later(self.now + seconds, worker, steps)
         return seconds
+
+    def step_seconds(self, worker: int, tasks: Sequence[Task]) -> float:
+        """Device time of the steps of the runs of which these are the last gradients."""
+        return sum(self.flights[task.seq_id].pieces[task.run].step for task in tasks)
 
     def later(self, at: float, worker: int, what: Task | Arrival | Steps | None) -> None:
         self.number += 1

@@ -46,6 +46,7 @@ class Piece:
         step: seconds that the step of its groups takes: its last gradient's task goes on for as long, once the gradient
             of its input has left, or it is work of its own (`sennit.schedule.before_step`).
         reach: seconds from then until all who read the new versions have them; meanwhile workers do other things.
+        layers: how many a host launches one by one (`simulate/launched.py`).
     """
 
     worker: int
@@ -59,6 +60,7 @@ class Piece:
     step: float = 0.0
     reach: float = 0.0
     moves: tuple[str, ...] = ()
+    layers: int = 1
 
     def where(self, micro_batch: int) -> int:
         """The worker that executes a micro-batch."""

@@ -1,0 +1,80 @@
+"""What a host takes to launch, from two rows on one device: every layer a task of its own, and a subnet one task.
+
+    layers    n tasks of one layer        ▒▓ ▒▓ ▒▓ ▒▓        ▒ between tasks    ▓ launches, as the trace tells (`host`)
+    stages    few of many                 ▒▓▓▓▓
+
+Two rows tell what a task costs and what each of its layers does. Between tasks of `layers` all wait for the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from sennit.simulate.launched import Launches
+from sennit.trace.span import Span
+
+HALF = 0.6
+"""Of a whole backward, what each half of a split one takes to launch: some things are done once for each half."""
+
+Told = Mapping[str, tuple[float, float]]
+
+
+def hosts_of(spans: Iterable[Span], sampled: range) -> dict[str, tuple[float, float]] | None:
+    """Of one worker, per subnet: seconds that its host launches forwards, backwards and steps, and how many there are;
+    of what is between two of them, the median, and all of it. None if the trace does not tell.
+
+    Args:
+        spans: those of the subnets before and behind among them.
+    """
+    held = sorted(spans, key=lambda span: span.launched)
+    if not held or not all(span.host for span in held):
+        return None
+    begin, end = (min(span.launched for span in held if span.seq_id == y) for y in (sampled.start, sampled.stop))
+    held, n = [span for span in held if begin <= span.launched <= end], len(sampled)
+    gaps = [max(0.0, two.launched - one.launched - one.host) for one, two in pairwise(held)]
+    del held[-1]  # the first behind them
+    found = {
+        kind: (sum(s.host for s in held if s.kind == kind) / n, sum(s.kind == kind for s in held) / n)
+        for kind in "FBU"
+    }  # fmt: skip
+    found["between"] = (median(gaps) if gaps else 0.0, sum(gaps) / n)
+    return found
+
+
+def launches_of(alone: Told, joined: Told | None, layers: float, groups: float) -> Launches:
+    """What a host takes.
+
+    Args:
+        alone: of the row `layers`.
+        joined: of `stages`; without it, all is taken to be the layers'.
+        layers: that a subnet's forwards launch, all micro-batches together.
+        groups: that it steps.
+    """
+    forward, forward_layer = _two(alone["F"], joined and joined["F"], layers)
+    backward, backward_layer = _two(alone["B"], joined and joined["B"], layers)
+    step, step_group = _two(alone["U"], joined and joined["U"], groups)
+    task, between = alone["between"]
+    tasks = sum(alone[kind][1] for kind in "FBU")
+    return Launches(
+        task=task, forward=forward, backward=backward, forward_layer=forward_layer, backward_layer=backward_layer,
+        input_layer=HALF * backward_layer, weight_layer=HALF * backward_layer, step=step, step_group=step_group,
+        subnet=max(0.0, between - task * tasks),
+    )  # fmt: skip
+
+
+def _two(alone: tuple[float, float], joined: tuple[float, float] | None, parts: float) -> tuple[float, float]:
+    """Seconds of one, and of each of its parts."""
+    (many_s, many), (few_s, few) = alone, joined or (0.0, 0.0)
+    if not joined or few >= many:
+        return 0.0, many_s / parts if parts else 0.0
+    one = min(max(0.0, (many_s - few_s) / (many - few)), many_s / many)
+    return one, max(0.0, few_s - few * one) / parts if parts else 0.0
+
+
+def shown(row: Mapping[str, Any]) -> Told | None:
+    """What a row has told of its host; a file has lists for pairs."""
+    held = row.get("hosts")
+    return None if not held else {kind: (pair[0], pair[1]) for kind, pair in held.items()}
