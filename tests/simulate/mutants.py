@@ -109,7 +109,7 @@ class VersionsOvertake(Simulation):
 
     def release(self, flight: Any, y: int, r: int) -> None:
         for group in flight.pieces[r].groups:
-            if self.writers[group].get(y) == 1:
+            if self.versions.writers[group].get(y) == 1:
                 self.publish(group, y)
         super().release(flight, y, r)
 
@@ -119,7 +119,7 @@ class VersionsComeWithTheFirstOfTwoRuns(Simulation):
 
     def release(self, flight: Any, y: int, r: int) -> None:
         for group in flight.pieces[r].groups:
-            if all(x >= y for x in self.writers[group]):
+            if all(x >= y for x in self.versions.writers[group]):
                 self.publish(group, y)
         super().release(flight, y, r)
 

@@ -31,6 +31,7 @@ from sennit.simulate.memory import Memory
 from sennit.simulate.outcome import Outcome, Watch
 from sennit.simulate.standing_still import standing_still
 from sennit.simulate.turns import Turns
+from sennit.simulate.versions import Versions
 from sennit.supernet.sync import Sync
 from sennit.trace.span import Cause, Span
 
@@ -62,13 +63,7 @@ class Simulation:
         self.turns: Turns | None = None
         """Of buffers, once a run writes some."""
         self.flights: dict[int, Flight] = {}
-        self.version: dict[str, int] = {}
-        """Newest version of each group; older ones that `delayed:K` still reads are kept."""
-        self.writers: dict[str, dict[int, int]] = {}
-        """Per group, subnets in flight that write it, in order, and how many of their runs still have gradients to
-        give."""
-        self.readers: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        """(group, version) to the (subnet, run) that wait for it."""
+        self.versions = Versions(sync)
         self.next_id = 0
         self.ended = False
         self.idle = [True] * load.workers
@@ -323,12 +318,8 @@ class Simulation:
     def release(self, flight: Flight, y: int, r: int) -> None:
         """The new versions of a run are there."""
         piece = flight.pieces[r]
-        for group in piece.groups:
-            writers = self.writers[group]
-            writers[y] -= 1
-            while writers and not (first := next(iter(writers.items())))[1]:
-                del writers[first[0]]
-                self.publish(group, first[0])
+        for group, version in self.versions.step(y, piece.groups):
+            self.publish(group, version)
         if self.channels is not None and piece.swap_bytes:
             for worker in piece.workers:
                 self.channels.swap(worker, piece.swap_bytes, self.now, out=True)
@@ -345,8 +336,7 @@ class Simulation:
 
     def publish(self, group: str, version: int) -> None:
         """A group has a new version: runs that waited for it alone are open."""
-        self.version[group] = version
-        for z, run in self.readers.pop((group, version), ()):
+        for z, run in self.versions.publish(group, version):
             self.opened(z, run, Came(self.now, "version", group, self.last))
 
     def opened(self, y: int, r: int, came: Came) -> None:
@@ -382,13 +372,7 @@ class Simulation:
             flight.branches = Branches(pieces, self.m)
         came = Came(self.now, "admitted" if self.last else "start", "", self.last)
         for r, piece in enumerate(pieces):
-            for group in piece.groups:
-                writers = self.writers.setdefault(group, {})
-                writers[y] = writers.get(y, 0) + 1
-                wanted = self.sync.reads(group, y)
-                if self.version.get(group, -1) < wanted:
-                    flight.closed[r] += 1
-                    self.readers.setdefault((group, wanted), []).append((y, r))
+            flight.closed[r] += self.versions.admit(y, r, piece.groups)
             if self.channels is not None and piece.swap_bytes:
                 self.fetch(flight, y, r)
         if self.memory is not None:
@@ -414,7 +398,7 @@ class Simulation:
 
     def awaited(self, y: int, r: int) -> bool:
         """Whether a subnet in flight waits for the groups of a run."""
-        return any((group, y) in self.readers for group in self.flights[y].pieces[r].groups)
+        return self.versions.awaited(y, self.flights[y].pieces[r].groups)
 
 
 _COST = {"F": 0, "B": 1, "I": 2, "W": 3}
