@@ -19,6 +19,7 @@ import torch
 
 from sennit.data.loader import die_with_parent
 from sennit.interrupts import uninterrupted
+from sennit.runtime.thread_pools import end_thread_pools
 from sennit.runtime.usercode import keep_place
 
 T = TypeVar("T")
@@ -26,9 +27,10 @@ T = TypeVar("T")
 
 def fork() -> int:
     """`os.fork` with buffers written out. Threads that the process may have do not go along, and need not: a
-    child of ours sets its thread pools up anew."""
+    child of ours sets its thread pools up anew (`thread_pools.py`)."""
     sys.stdout.flush()
     sys.stderr.flush()
+    end_thread_pools()
     with uninterrupted(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         return os.fork()
