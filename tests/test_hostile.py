@@ -423,7 +423,13 @@ def test_code_that_changes_between_train_and_resume(tmp_path: Path) -> None:
         code.replace("return self.head(self.blocks(x))", "return -self.head(self.blocks(x))")
     )
     resumed = sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume")
-    resumed.refused(2, "space = 'hostile.py:Net'", "the code has changed since the checkpoint at subnet 5", "--out")
+    changed = "space = 'hostile.py:Net'", "the code has changed since the checkpoint at subnet 5", "--out"
+    resumed.refused(2, *changed)
+    sennit(tmp_path, "search", "out", "--budget", "2").refused(2, *changed)
+    sennit(tmp_path, "export", "out", "--arch", "{}", "--to", "net").refused(2, *changed)
+    verified = sennit(tmp_path, "verify", "out", "--workers", "1")
+    assert verified.exit == 0, verified.err
+    assert "not comparable with the recorded run: the code of space = 'hostile.py:Net' has changed" in verified.out
     (tmp_path / "hostile.py").write_text(code.replace("Linear(8, 4)", "Linear(8, 5)"))
     searched = sennit(tmp_path, "search", "out", "--budget", "2")
     searched.refused(2, "head.", "has shape [5", "had [4", "Put the old space back")

@@ -54,6 +54,7 @@ class RunFile:
     hosts: Annotated[int, Meta(ge=1)] = 1
     recipe_name: str = "run"
     comparable: bool = True
+    sources: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass

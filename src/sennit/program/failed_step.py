@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sennit.program.refusals import NO_DATA
@@ -36,5 +37,11 @@ def failed_step(
         if len(set(options.values())) > 1:
             shown = "; ".join(f"{option!r} returns {shapes}" for option, shapes in list(options.items())[:6])
             lines.append(f"  candidates of {label!r} return different shapes: {shown}")
-    lines.append("  every candidate must take what its place is given and return what the next step takes")
+    if any(t.dtype == torch.float64 for t in inputs) and "double" in reason.lower():
+        lines.append(
+            "  its input is float64, as numpy makes numbers, and layers are float32: let the data set give float32, by "
+            "x.float() or x.astype(numpy.float32)"
+        )
+    else:
+        lines.append("  every candidate must take what its place is given and return what the next step takes")
     return "\n".join(lines[:12])

@@ -57,7 +57,7 @@ class Facts:
             "recipe": self.recipe, "recipe_name": request.name, "base": request.recipe.base,
             "identity": self.identity, "placement": asdict(request.placement), "engine": request.engine,
             "offload": request.offload, "fingerprint": self.fingerprint,
-            "comparable": self.comparable, "steps": self.end,
+            "comparable": self.comparable, "steps": self.end, "sources": built.sources,
             "hosts": 1 if request.meeting is None else request.meeting.count,
             "always_shared": sorted(built.always[0]), "always_shared_buffers": sorted(built.always[1]),
         }  # fmt: skip

@@ -52,12 +52,26 @@ class LoadedRun:
                     f"{changed}{' has other code now' if changed else ''}. Put the old space back to use this run"
                 )
 
+    def refuse_other_code(self) -> None:
+        """Refuse if a file that the recipe names has other code than when the run was trained: what the same weights
+        give then, on whatever data, is nothing that was trained.
+
+        Raises:
+            UserError: names the files.
+        """
+        if changed := self.recipe.built.changed_sources(self.state.state.get("sources", {})):
+            raise UserError(
+                f"{self.folder.path}: {', '.join(changed)}: the code has changed since the checkpoint at subnet "
+                f"{self.state.seq_id}, so its weights would be used by what they were not trained with. Put the old "
+                "code back to use this run, or train again with another --out"
+            )
+
 
 def load_run(path: Path | str) -> LoadedRun:
     """Open a run folder for reading.
 
     Raises:
-        UserError: it is no run folder, or has no checkpoint.
+        UserError: it is no run folder, has no checkpoint, or was trained with other code.
         CheckpointError: its newest checkpoint is damaged.
     """
     folder = RunFolder.open(path)
@@ -68,6 +82,7 @@ def load_run(path: Path | str) -> LoadedRun:
         raise UserError(f"{folder.path} has no checkpoint yet; train it first, or lower [checkpoint] every")
     loaded = LoadedRun(folder, recipe, run, state)
     loaded.refuse_other_space()
+    loaded.refuse_other_code()
     refuse_torn(recipe, state)
     return loaded
 

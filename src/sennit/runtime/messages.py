@@ -65,10 +65,11 @@ class Messages:
     def words(self) -> str:
         """Of a run that they dominate, and what helps there."""
         return (
-            f"most of the bubble of {self.bubble:.2f} is not the order's: messages were on their way "
-            f"({self.on_the_way:.2f}) and lay until a worker took them ({self.late:.2f}), and others waited behind "
-            "these and behind tasks that took longer than on average; fewer workers or chunks, larger micro-batches "
-            "(a smaller micro_batches, or a larger batch_size) and balanced cuts leave fewer messages to wait for"
+            f"most of the bubble ({self.bubble:.2f} between the first and the last task) is not the order's: messages "
+            f"were on their way ({self.on_the_way:.2f}) and lay until a worker took them ({self.late:.2f}), and others "
+            "waited behind these and behind tasks that took longer than on average; fewer workers or chunks, larger "
+            "micro-batches (a smaller micro_batches, or a larger batch_size) and balanced cuts leave fewer messages to wait "
+            "for"
         )
 
 

@@ -1,4 +1,4 @@
-"""Thread pools of OpenMP end before a fork: GNU's does not notice one, and a child waits for threads that it does not have.
+"""Thread pools of OpenMP end before a fork: GNU's does not notice one, and a child waits for threads it does not have.
 
     parent   a convolution by 2 threads ─ pools end ─ fork ──▶ the next one starts new threads
     child                                              └─────▶ so does its own

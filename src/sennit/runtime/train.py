@@ -118,9 +118,10 @@ class _Run:
             engine.close(failed)
             self.log.close()
         trace = self.traced()
-        if trace is not None and (graphs := graphs_of(trace)) is not None:
+        own = trace if len(self.losses) > self.start else None  # else it is that of an earlier call
+        if own is not None and (graphs := graphs_of(own)) is not None:
             result["graphs"] = graphs
-        if trace is not None and (loading := loading_of(trace)) is not None:
+        if own is not None and (loading := loading_of(own)) is not None:
             result["loading_s"] = loading
         self.folder.write_json("result.json", result)
         if trace is not None:
