@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sennit.errors import RunError, UserError
+from sennit.runtime import stall
 from sennit.runtime.stopwatch import Stopwatch
 from sennit.schedule.action import write_csv
 from sennit.schedule.one_f_one_b import one_f_one_b
@@ -71,3 +72,24 @@ def test_an_order_is_told_at_once_of_what_is_ready_on_a_gpu_too(
         ]
         halves = [i for i, task in enumerate(given) if "I" in task]
         assert len(halves) == 16 and all(given[i + 1] == given[i].replace("I", "W") for i in halves)
+
+
+LAZY = """
+class Lazy:
+    def __init__(self, worker, setting): self.tasks = []
+    def add(self, task): self.tasks.append(task)
+    def pop(self):
+        if self.tasks and self.tasks[0].seq_id < 2: return self.tasks.pop(0)
+"""
+
+
+def test_an_order_that_holds_back_what_is_ready_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Was told what its lowest subnet waits for, as if it could not go on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stall, "STALL_S", 2.0)
+    (tmp_path / "lazy.py").write_text(LAZY)
+    made = recipe(**{**CHAIN, "steps": 4, "micro_batches": 1})
+    with pytest.raises(
+        RunError, match="worker 0 waits for its order, which gives none of the tasks that are ready: 0F2"
+    ):
+        run(made, tmp_path / "run", workers=2, schedule="lazy.py:Lazy")

@@ -51,7 +51,16 @@ class Quiet:
 
 
 def awaited(worker: Worker) -> str:
-    """What a worker's lowest unfinished subnet waits for there, in words."""
+    """What a worker's lowest unfinished subnet waits for there, in words; before that, an order that holds back what is
+    ready."""
+    if not worker.offered:
+        return _lowest(worker)
+    shown = ", ".join(sorted(map(str, worker.offered))[:SHOWN])
+    more = f" and {len(worker.offered) - SHOWN} more" if len(worker.offered) > SHOWN else ""
+    return f"its order, which gives none of the tasks that are ready: {shown}{more}; and for {_lowest(worker)}"
+
+
+def _lowest(worker: Worker) -> str:
     if not worker.subnets:
         return f"subnet {worker.entry.next_id} to be let in" if worker.entry.next_id < worker.entry.limit else "others"
     y = min(worker.subnets)
