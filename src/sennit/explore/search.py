@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,15 +109,24 @@ class Search:
         if size is None or size > SMALL:
             raise UserError(
                 f"{self.refusals} archs in a row were refused for candidate {self.history.number}: "
-                f"{self._counted(reasons)}; loosen the constraints, lower the budget, or raise `refusals`"
+                f"{self._counted(reasons)}{self._least(reasons)}. Loosen that, or lower the budget (in Python, a "
+                "larger `refusals` asks for longer)"
             )
         for drawn in self.model.structure.enumerate():
             arch, reason = self._judge(drawn)
             if reason is None:
                 return arch, self.refusals
         if not self.history.trials:
-            raise UserError(f"none of the {size} networks meets {self._counted(reasons)}; loosen it")
+            raise UserError(
+                f"none of the {size} networks meets {self._counted(reasons)}{self._least(reasons)}. Loosen it"
+            )
         return None
+
+    def _least(self, reasons: Mapping[str, int]) -> str:
+        """The least that was seen of what is limited."""
+        broken = [name for name in ("parameters", "flops") if any(r.startswith(f"max_{name}") for r in reasons)]
+        least = ", ".join(f"{min(cost[name] for cost in self.costs.values()):,} {name}" for name in broken)
+        return f"; the least that was seen is {least}" if least else ""
 
     def _judge(self, drawn: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """The canonical arch, and why it is refused."""
