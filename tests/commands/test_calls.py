@@ -205,3 +205,11 @@ def test_a_slow_data_set_is_seen(call: Callable, workplace: Path) -> None:
     done = call("train", "s.toml", "--out", "slow", "--steps", "6", "--workers", "1", "--json")
     assert done.json["loading_s"] > 6 * 12 * 0.005, "of 12 samples each"
     assert "time went by with loading batches; more --loaders" in words_of(call("report", "slow").out)
+
+
+def test_a_call_that_runs_nothing_tells_nothing_of_loading(call: Callable, workplace: Path) -> None:
+    """Was told what an earlier call took, by this one's seconds: 974 % of them."""
+    first = call("train", "r.toml", "--out", "run", "--steps", "4", "--workers", "2", "--json")
+    again = call("train", "r.toml", "--out", "run", "--steps", "4", "--workers", "2", "--resume", "--json")
+    assert "loading_s" in first.json and "loading_s" not in again.json
+    assert again.json["weights_sha256"] == first.json["weights_sha256"]

@@ -255,6 +255,22 @@ def test_a_candidate_of_the_wrong_shape_is_named_with_the_others() -> None:
         space.program({"choice": "good"}, torch.zeros(4, 7))
 
 
+def test_numbers_as_numpy_makes_them_are_what_is_said_to_be_wrong() -> None:
+    """Was said of candidates, and what to do was not."""
+
+    class Net(sn.ModelSpace):
+        def __init__(self) -> None:
+            super().__init__()
+            self.choice = sn.LayerChoice([nn.Linear(3, 3), nn.Identity()])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.choice(x)
+
+    with pytest.raises(SpaceError) as caught:
+        Net().program({"choice": 0}, torch.zeros(4, 3, dtype=torch.float64))
+    assert "x.float() or x.astype(numpy.float32)" in str(caught.value) and "every candidate" not in str(caught.value)
+
+
 def test_a_refusal_leaves_the_space_usable() -> None:
     space = Base(lambda net, x: net.choice(x) if not net.__dict__.get("broken") else net.choice(x).item())
     space.__dict__["broken"] = True
