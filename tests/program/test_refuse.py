@@ -261,13 +261,13 @@ def test_numbers_as_numpy_makes_them_are_what_is_said_to_be_wrong() -> None:
     class Net(sn.ModelSpace):
         def __init__(self) -> None:
             super().__init__()
-            self.choice = sn.LayerChoice([nn.Linear(3, 3), nn.Identity()])
+            self.choice = sn.LayerChoice([nn.Conv1d(3, 3, 1), nn.Identity()])
 
         def forward(self, x: Tensor) -> Tensor:
             return self.choice(x)
 
     with pytest.raises(SpaceError) as caught:
-        Net().program({"choice": 0}, torch.zeros(4, 3, dtype=torch.float64))
+        Net().program({"choice": 0}, torch.zeros(4, 3, 2, dtype=torch.float64))
     assert "x.float() or x.astype(numpy.float32)" in str(caught.value) and "every candidate" not in str(caught.value)
 
 
