@@ -58,18 +58,20 @@ FINE: dict[str, Callable[[Net], object]] = {
 
 
 class Own(nn.Module):
-    """Draws in its own way, in its constructor as well."""
+    """Draws in its own way, in its constructor as well, by whatever name."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(3))
-        self.reset_parameters()
+        self.register_buffer("places", torch.zeros(4))
+        self._ones()
 
     def reset_parameters(self) -> None:
         self._ones()
 
     def _ones(self) -> None:
         nn.init.ones_(self.weight)
+        self.places[:] = torch.arange(4.0, device=self.places.device)  # type: ignore[index]
 
 
 class Net(sn.ModelSpace):
@@ -107,6 +109,7 @@ def test_a_value_that_would_be_lost_is_refused(how: str) -> None:
 def test_what_loses_nothing_is_built(how: str) -> None:
     space = initialise(build_on_meta(Net, {"then": FINE[how]}), 0)
     assert torch.equal(space.own.weight, torch.ones(3))  # type: ignore[arg-type]
+    assert torch.equal(space.own.places, torch.arange(4.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("how", LOST)

@@ -3,13 +3,14 @@
     nn.Linear(8, 4) ─▶ reset_parameters ─▶ draws      left out; they come again, keyed, once there is memory
     nn.init.zeros_(self.head.weight), self.apply(init), load_state_dict, .data.fill_()      noted: they would be lost
 
-What is noted is refused if the module's own `reset_parameters` is what gives the tensor its value afterwards.
+What is noted is refused if a library's `reset_parameters` is what gives the tensor its value afterwards. A user's own
+may do the same again as the constructor, and then nothing is lost.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
-from sennit.frames import is_users
+from sennit.frames import OURS, is_users
 
 LOST = """{where} gives {kind} {name!r} a value in a constructor, which would be lost: the space is built without memory
 first, and {owner}.reset_parameters draws this tensor once there is some. Give values in the space's init,
@@ -108,14 +109,14 @@ def written_by_user() -> str:
     return found
 
 
-def refuse_lost(space: nn.Module, path: str, module: nn.Module) -> None:
-    """A module is about to draw its values by its own `reset_parameters`.
+def refuse_lost(space: nn.Module, path: str, module: nn.Module, reset: Callable[[], Any]) -> None:
+    """A module is about to draw its values by its own `reset`.
 
     Raises:
         SpaceError: a constructor has given it some.
     """
     places: Mapping[tuple[str, str], str] = space.__dict__.get(PLACES, {})
-    if not places:
+    if not places or is_users(getattr(getattr(reset, "__code__", None), "co_filename", OURS)):
         return
     for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
         for attribute in table:

@@ -189,7 +189,7 @@ def _draw(
                 if not (isinstance(space, ModelSpace) and space.init(path, module)):
                     reset = reset_of(module)
                     if reset is not None:
-                        refuse_lost(space, path, module)
+                        refuse_lost(space, path, module, reset)
                         reset()
         return [i for i, (tensor, held) in enumerate(zip(memory, before, strict=True)) if tensor._version != held]
 
