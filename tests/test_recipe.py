@@ -176,10 +176,10 @@ def test_numbers_are_whole(tmp_path: Path, key: str, value: str) -> None:
         ("optimizer", '{ name = "sgd", nesterov = 1 }', "optimizer.nesterov = 1 has the wrong type; a bool"),
         ("optimizer", '{ name = "adam", betas = 0.9 }', "optimizer.betas = 0.9 has the wrong type; a list"),
         ("optimizer", '{ name = "adam", lr = 0.1 }', "optimizer.lr is not an argument of adam"),
-        ("checkpoint", "{ every = 0 }", "every >= 1 and keep >= 1 must hold"),
-        ("checkpoint", "{ keep = 0 }", "every >= 1 and keep >= 1 must hold"),
-        ("evaluate", "{ every = -1 }", "every >= 0 and samples >= 1 must hold"),
-        ("evaluate", "{ samples = 0 }", "every >= 0 and samples >= 1 must hold"),
+        ("checkpoint", "{ every = 0 }", "[checkpoint] every must be at least 1, got 0"),
+        ("checkpoint", "{ keep = 0 }", "[checkpoint] keep must be at least 1, got 0"),
+        ("evaluate", "{ every = -1 }", "[evaluate] every must be at least 0, got -1"),
+        ("evaluate", "{ samples = 0 }", "[evaluate] samples must be at least 1, got 0"),
     ],
 )
 def test_an_illegal_value(tmp_path: Path, key: str, value: str, said: str) -> None:

@@ -123,10 +123,11 @@ class Recipe:
         for key in ("optimizer", "space_args", "data_args"):
             if (found := _not_finite(getattr(self, key))) is not None:
                 raise RecipeError(f"{key} must hold finite numbers, got {found}")
-        if self.checkpoint.every < 1 or self.checkpoint.keep < 1:
-            raise RecipeError(f"checkpoint: every >= 1 and keep >= 1 must hold, got {self.checkpoint}")
-        if self.evaluate.every < 0 or self.evaluate.samples < 1:
-            raise RecipeError(f"evaluate: every >= 0 and samples >= 1 must hold, got {self.evaluate}")
+        for rule, key, low in (
+            ("checkpoint", "every", 1), ("checkpoint", "keep", 1), ("evaluate", "every", 0), ("evaluate", "samples", 1)
+        ):  # fmt: skip
+            if (given := getattr(getattr(self, rule), key)) < low:
+                raise RecipeError(f"[{rule}] {key} must be at least {low}, got {given}")
         Clip.parse(self.clip)
         self._check_sync()
         self.optimizer_arguments  # noqa: B018 - checked now, not at the first step
