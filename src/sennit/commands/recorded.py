@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,8 +110,9 @@ class Recorded:
         from sennit.runtime.fingerprint import different
 
         reasons = [] if self.run.get("comparable", True) else ["its recipe says allow_nondeterministic = true"]
-        changed = self.recipe().built.changed_sources(self.run.get("sources", {}))
-        reasons += [f"the code of {what} has changed since" for what in changed]
+        with suppress(OSError, SyntaxError):  # whoever uses that file says so
+            changed = self.recipe().built.changed_sources(self.run.get("sources", {}))
+            reasons += [f"the code of {what} has changed since" for what in changed]
         return reasons + different(self.run["fingerprint"], fingerprint)
 
     def first_difference(self, lines: list[dict[str, Any]]) -> str | None:

@@ -18,9 +18,12 @@ HARD = 2
 
 def end_thread_pools() -> None:
     """Those of the calling thread."""
-    with suppress(OSError):  # no such files: no Linux
+    try:
         lines = Path("/proc/self/maps").read_text().splitlines()
-        for name in sorted({line.split()[-1] for line in lines if "libgomp" in line}):
+    except OSError:
+        return  # no such file: no Linux
+    for name in sorted({line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line}):
+        with suppress(OSError):  # a file that has been replaced since
             pause = getattr(ctypes.CDLL(name), "omp_pause_resource_all", None)
             if pause is not None:
                 pause(HARD)
