@@ -17,7 +17,8 @@ from sennit.simulate.launched import Launches
 from sennit.trace.span import Span
 
 HALF = 0.6
-"""Of a whole backward, what each half of a split one takes to launch: some things are done once for each half."""
+"""Of a whole backward, what each half of a split one takes to launch: some things are done once for each half. Assumed,
+not measured."""
 
 Told = Mapping[str, tuple[float, float]]
 

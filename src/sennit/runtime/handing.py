@@ -35,7 +35,6 @@ class Handing:
         self, subnet: Subnet, run: Run, micro_batch: int, stepping: Stepping, frozen: Collection[str]
     ) -> None:  # fmt: skip
         self.subnet, self.micro_batch, self.stepping, self.groups = subnet, micro_batch, stepping, stepping.groups
-        self.run = run
         self.parts: dict[str, dict[Use, Tensor | None]] = {
             group: {} for group in subnet.read_by_run[run.index] if group not in frozen
         }
