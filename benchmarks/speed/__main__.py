@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import tempfile
 import time
@@ -149,7 +150,7 @@ def main() -> int:
     recipe, window = recipe_of(given, ms), Window(given.warm, given.sample, given.timed)
     there = in_child(torch.cuda.device_count) if cuda else 1 << 16
     result: dict[str, Any] = {
-        "command": " ".join(["python -m benchmarks.speed", *sys.argv[1:]]), "commit": given.commit or commit(),
+        "command": shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]]), "commit": given.commit or commit(),
         "fingerprint": in_child(lambda: fingerprint(given.device)), "window": asdict(window),
         "title": title_of(given, recipe), "rows": [], "left_out": [], "prices": {},
     }  # fmt: skip

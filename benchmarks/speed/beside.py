@@ -16,7 +16,7 @@ from benchmarks.speed.hosts import Told, launches_of, shown
 from benchmarks.speed.limit import limit, through_stages
 from benchmarks.speed.once import made
 from benchmarks.speed.predict import PricedLoad, critical_path, launched, load_of, predicted, work
-from benchmarks.speed.rows import BASE, LAYERS, STAGES, Row
+from benchmarks.speed.rows import BASE, HALVES, LAYERS, STAGES, Row
 from benchmarks.speed.window import Window
 
 from sennit.errors import UserError
@@ -61,9 +61,12 @@ class Seen:
         launches."""
         if row.placed.get("release") == "layer" and self.told(row, LAYERS) is None:
             return ALIKE
-        ways = (Row(name, row.micro_batches, executor=row.executor).key for name in (LAYERS, STAGES))
-        alone, joined = (self.rows.get(key, {}).get("shares_s", (0.0, 0.0, 0.0)) for key in ways)
-        return Shares(*(j / a if a and j else 1.0 for a, j in zip(alone, joined, strict=True)))
+        ways = (Row(name, row.micro_batches, executor=row.executor).key for name in (LAYERS, STAGES, HALVES))
+        alone, joined, halves = (Shares(*self.rows.get(key, {}).get("shares_s", [0.0] * 5)) for key in ways)
+        forward, backward, step = (j / a if a and j else 1.0 for a, j in zip(alone[:3], joined[:3], strict=True))
+        if not (alone.backward and halves.input and halves.weight):
+            return Shares(forward, backward, step, backward / 2, backward / 2)
+        return Shares(forward, backward, step, halves.input / alone.backward, halves.weight / alone.backward)
 
     def told(self, row: Row, name: str) -> Told | None:
         """What one of the rows on one device has told of its host."""
@@ -72,7 +75,9 @@ class Seen:
     def launches(self, row: Row, load: PricedLoad) -> Launches | None:
         """What hosts take to launch, on GPUs."""
         alone = self.told(row, LAYERS)
-        return None if alone is None else launches_of(alone, self.told(row, STAGES), *launched(load))
+        if alone is None:
+            return None
+        return launches_of(alone, self.told(row, STAGES), *launched(load), self.told(row, HALVES))
 
     def looked(self, row: Row) -> Mapping[str, float] | None:
         """Kernels of a row, or of the same layers on one device."""

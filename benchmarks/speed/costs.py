@@ -27,11 +27,14 @@ from sennit.trace.span import Span
 
 
 class Shares(NamedTuple):
-    """A number each for forwards, backwards and steps: seconds, or what their prices are multiplied by."""
+    """A number each for forwards, backwards, steps and the halves of split backwards: seconds, or what prices are
+    multiplied by; those of halves are backwards'."""
 
     forward: float = 1.0
     backward: float = 1.0
     step: float = 1.0
+    input: float = 0.5
+    weight: float = 0.5
 
     def by(self, factor: float) -> Shares:
         return Shares(*(factor * share for share in self))
@@ -84,9 +87,9 @@ class ShapePrices:
 
     def of_steps(self, steps: Iterable[Step]) -> Cost:
         pairs = [self.prices.of(self.shape, step.name) for step in steps]
-        found = map(sum, zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
-        forward, backward = (times * seconds for times, seconds in zip(self.times[:2], found, strict=True))
-        return Cost(forward, backward, backward / 2, backward / 2)
+        forward, backward = map(sum, zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+        t = self.times
+        return Cost(t.forward * forward, t.backward * backward, t.input * backward, t.weight * backward)
 
 
 def prices_of(
@@ -198,17 +201,18 @@ def idle_of(spans: Iterable[Span], sampled: range) -> tuple[float, float, float]
 
 
 def shares_of(spans: Iterable[Span], sampled: range) -> Shares:
-    """Of one worker: seconds per subnet of forwards, backwards and steps, told apart as for prices."""
+    """Of one worker: seconds per subnet of each kind of task, steps told apart as for prices."""
     tasks: dict[tuple[int, int], list[Span]] = {}
-    seconds = {"F": 0.0, "B": 0.0, "U": 0.0}
+    seconds = dict.fromkeys("FBUIW", 0.0)
     for span in spans:
         if span.seq_id in sampled:
             seconds[span.kind] += _seconds(span)
-            if span.kind == "B":
+            if span.kind in "BW":
                 tasks.setdefault((span.seq_id, span.run), []).append(span)
     inside = 0.0 if seconds["U"] else sum(_apart(held, inside=True)[1] for held in tasks.values())
-    n = len(sampled)
-    return Shares(seconds["F"] / n, (seconds["B"] - inside) / n, (seconds["U"] + inside) / n)
+    seconds["U"] += inside
+    seconds["W" if seconds["W"] else "B"] -= inside
+    return Shares(*(held / len(sampled) for held in seconds.values()))
 
 
 def to_plain(prices: Prices) -> dict[str, Any]:

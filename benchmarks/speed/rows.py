@@ -13,8 +13,9 @@ from sennit.recipe import Placement, Recipe
 KEPT = "kept"
 """The executor `graphs` with `--activations keep`."""
 
-LAYERS, STAGES = "layers", "stages"
-"""The pipeline on one device: every layer a task of its own, which tells what each takes; or all in one task."""
+LAYERS, STAGES, HALVES = "layers", "stages", "stages split"
+"""The pipeline on one device: every layer a task of its own, which tells what each takes; or all in one task; or that
+with gradients of weights as tasks of their own."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,9 @@ class Ways:
             for m in reversed(self.micro_batches):
                 yield Row(LAYERS, m, executor=executor, placed={"release": "layer", "loaders": self.loaders})
                 yield Row(STAGES, m, executor=executor, placed={"loaders": self.loaders})
+                if any(way.split for way in self.chunks):
+                    split = {"schedule": "csp", "split": True, "loaders": self.loaders}
+                    yield Row(HALVES, m, executor=executor, placed=split)
         if self.budget:
             m, executor = self.micro_batches[-1], self.executors[-1]
             placed = {"budget": self.budget, "loaders": self.loaders}

@@ -170,8 +170,8 @@ def test_prices_are_means_shared_out_as_the_profile_says_and_the_last_backward_s
     forward, backward = (8.0 + 3.0) / (4.0 + 3.0), (4.0 + 1.0) / (8.0 + 6.0)
     assert prices.of("s", "rare") == (pytest.approx(10 * forward), pytest.approx(20 * backward))
     assert prices.of("s", "a shape, which is not measured") == (0.0, 0.0)
-    cost = prices.at("a shape that was not met", Shares(2.0, 3.0)).of_steps(steps("a", "add").steps)
-    assert cost.forward == pytest.approx(2 * 6.5) and cost.whole == pytest.approx(3 * 3.0)
+    cost = prices.at("a shape that was not met", Shares(2.0, 3.0, 1.0, 1.0, 2.5)).of_steps(steps("a", "add").steps)
+    assert cost == pytest.approx((2 * 6.5, 3 * 3.0, 3.0, 2.5 * 3.0))
     assert prices.at("s").of_steps([]).whole == 0.0
 
 
@@ -196,14 +196,18 @@ def test_steps_outside_of_tasks_are_shared_out_by_bytes() -> None:
 
 def test_layers_of_longer_tasks_take_what_one_row_took_beside_the_other() -> None:
     """Forwards, backwards and steps by themselves: a whole that takes seven tenths may have backwards as before."""
-    layers, stages = (Row(name, 2, executor="graphs").key for name in ("layers", "stages"))
-    rows = {layers: {"shares_s": (0.04, 0.05, 0.01)}, stages: {"shares_s": (0.018, 0.05, 0.002)}}
+    layers, stages, halves = (Row(name, 2, executor="graphs").key for name in ("layers", "stages", "stages split"))
+    rows = {layers: {"shares_s": [0.04, 0.05, 0.01, 0.0, 0.0]}, stages: {"shares_s": [0.018, 0.04, 0.002, 0.0, 0.0]}}
     seen = Seen(None, None, "cpu", {}, rows, {}, 0.0, {})  # type: ignore[arg-type]
-    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2})) == pytest.approx((0.45, 1.0, 0.2))
+    found = seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs", placed={"chunks": 2}))
+    assert found == pytest.approx((0.45, 0.8, 0.2, 0.4, 0.4)), "halves of a backward, as long as nothing is known"
+    rows[halves] = {"shares_s": [0.018, 0.0, 0.002, 0.025, 0.03]}
+    found = seen.in_longer_tasks(Row("CSP 2 split", 2, 2, "graphs", placed={"split": True}))
+    assert found == pytest.approx((0.45, 0.8, 0.2, 0.5, 0.6))
     assert seen.in_longer_tasks(Row("CSP 6", 2, 2, "graphs", placed={"release": "layer"})) == ALIKE
     assert seen.in_longer_tasks(Row("CSP 2", 4, 2, "graphs")) == ALIKE  # nothing is known of this M
-    rows[stages]["shares_s"] = (0.018, 0.0, 0.002)  # no backward was seen
-    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs")) == pytest.approx((0.45, 1.0, 0.2))
+    rows[stages]["shares_s"] = [0.018, 0.0, 0.002, 0.0, 0.0]  # no backward was seen
+    assert seen.in_longer_tasks(Row("CSP 2", 2, 2, "graphs"))[:3] == pytest.approx((0.45, 1.0, 0.2))
 
 
 def test_seconds_of_forwards_backwards_and_steps_are_all_seconds_of_the_sampled_subnets() -> None:
@@ -211,11 +215,14 @@ def test_seconds_of_forwards_backwards_and_steps_are_all_seconds_of_the_sampled_
     spans = [lap("F", 1, j, r, 0.0, 1.0 + r) for j in (0, 1) for r in (0, 1)]
     spans += [lap("B", 1, 0, 1, 5.0, 2.0), lap("B", 1, 1, 1, 7.0, 5.0), lap("B", 1, 1, 0, 13.0, 4.0)]
     spans += [lap("B", 1, 0, 0, 17.0, 3.0), lap("U", 9, -1, -1, 30.0, 7.0)]
-    assert shares_of(spans, range(1, 3)) == pytest.approx((6.0 / 2, (14.0 - 3.0) / 2, 3.0 / 2))
-    assert shares_of(spans[:4], range(1, 2)) == (6.0, 0.0, 0.0)
+    assert shares_of(spans, range(1, 3)) == pytest.approx((6.0 / 2, (14.0 - 3.0) / 2, 3.0 / 2, 0, 0))
+    assert shares_of(spans[:4], range(1, 2)) == (6.0, 0.0, 0.0, 0.0, 0.0)
     found = shares_of([*spans, lap("U", 1, -1, -1, 20.0, 0.5)], range(1, 3))
-    assert found == pytest.approx((6.0 / 2, 14.0 / 2, 0.5 / 2))  # steps are outside: backwards are what they are
+    assert found == pytest.approx((6.0 / 2, 14.0 / 2, 0.5 / 2, 0, 0))  # steps are outside: backwards are what they are
     json.dumps(found)
+    halves = [span._replace(kind="W") if span.kind == "B" else span for span in spans]
+    halves += [lap("I", 1, 0, 0, 40.0, 2.5)]
+    assert shares_of(halves, range(1, 3)) == pytest.approx((6.0 / 2, 0, 3.0 / 2, 2.5 / 2, (14.0 - 3.0) / 2))
 
 
 def test_a_hop_is_a_part_of_a_way_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +361,7 @@ class ByBlock:
 
 
 def test_a_row_that_keeps_activations_is_one_of_graphs() -> None:
-    rows = Ways((2,), ("graphs", "kept"), ((2, "stage"),), 0, 0.0, "delayed:8", 12).on(1)
+    rows = Ways((2,), ("graphs", "kept"), (Causal(2),), 0, 0.0, "delayed:8", 12).on(1)
     by_key = {row.key: row.placement("cuda") for row in rows if row.engine == "pipeline"}
     assert {key: (p.executor, p.activations) for key, p in by_key.items()} == {
         f"{name}, {executor}, M = 2, 1": ("graphs", "keep" if executor == "kept" else "recompute")

@@ -93,23 +93,24 @@ def test_a_lap_on_the_cpu_is_told_at_once() -> None:
     clock, told = Stopwatch(torch.device("cpu")), []
     before = time.monotonic()
     with clock.timed() as timed:
-        timed.then = lambda start, end, *host: told.append((start, end, *host))
-    ((start, end, launched, host),) = told
+        timed.then = lambda *all: told.append(all)
+    ((start, end, host),) = told
     assert before <= start <= end <= time.monotonic() and clock.total() == end - start
-    assert (launched, host) == (start, 0.0), "the host computes, and launches nothing"
+    assert host == (start, 0.0, 0.0), "the host computes, and launches nothing"
 
 
 def test_how_long_the_host_has_launched_is_told(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    host      launch 10 .. 13       another 13 .. 14
+    host      launch 10 .. 13       another 13 .. 14        of these it waits 1 and 0.5
     device    0 ▓▓▓▓▓ 5             5 ▓ 6
     """
     clock, told, now = Stopwatch(torch.device("cuda")), [], [10.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for host, device in ((3.0, 5.0), (1.0, 1.0)):
         with clock.timed() as timed:
-            timed.then = lambda *all: told.append(all[2:])
+            timed.then = lambda *all: told.append(all[2])
             now[0] += host
+            timed.waited = 0.5 if told or host == 1.0 else 1.0
             gpu.queued += device
     clock.total()
-    assert told == [(10.0, 3.0), (13.0, 1.0)]
+    assert told == [(10.0, 3.0, 1.0), (13.0, 1.0, 0.5)]

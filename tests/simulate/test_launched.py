@@ -112,3 +112,17 @@ def test_everything_runs_once_in_its_order_and_hosts_have_the_time(case: Drawn, 
 def test_launches_of_a_task_are_those_of_its_layers(kinds: str) -> None:
     launches = Launches(forward=1, backward=2, forward_layer=10, backward_layer=20, input_layer=30, weight_layer=40)
     assert launches.of(kinds, 3) == {"F": 31, "B": 62, "I": 92, "W": 122}[kinds]
+
+
+def test_a_subnet_is_let_in_while_a_device_computes() -> None:
+    """
+    time      0 .. 8   9  10  11  12 .. 19  20  21  22 .. 26
+    host 0    in  F1  B1  U1  in  ..  F2                        8 to let a subnet in, 1 to launch
+    device 0      F1  ..  ..  ..  B1  ..  ..  U1  ..  F2        F takes 4, B 8, U 2
+
+    The host has launched U1 at 11, long before it ends, and lets the next subnet in: it has launched F2 at 20.
+    """
+    load = Fixed(1, 1, tuple(chain(Cost(4.0, 8.0, 1.0, 1.0), step=2.0) for _ in range(2)))
+    shown = run(load, Launches(forward_layer=1.0, backward_layer=1.0, step=1.0, subnet=8.0))
+    assert shown["0F0.0"] == (0, 12) and shown["U0"] == (20, 22)
+    assert shown["0F1.0"] == (22, 26)

@@ -13,7 +13,7 @@ from pathlib import Path
 from sennit.runtime.board import Board
 from sennit.runtime.channel import Message
 from sennit.runtime.reasons import Reason, Reasons, maker
-from sennit.runtime.stopwatch import Then
+from sennit.runtime.stopwatch import Launching, Then
 from sennit.schedule.order import Task
 from sennit.trace.span import Span
 from sennit.trace.span_log import SpanLog
@@ -41,9 +41,9 @@ class Recorder:
         self.board.task = task
         reason = self.ready.take_reason(task)
 
-        def then(start: float, end: float, launched: float, host: float) -> None:
+        def then(start: float, end: float, host: Launching) -> None:
             what = task.kind, task.seq_id, task.micro_batch, task.run
-            self._write(*what, start, end, reason, launched, host)
+            self._write(*what, start, end, reason, host)
 
         return then
 
@@ -58,9 +58,9 @@ class Recorder:
             return None
         newest, by = self.board.newest, self.board.task
 
-        def then(start: float, end: float, launched: float, host: float) -> None:
+        def then(start: float, end: float, host: Launching) -> None:
             left = start if message is None else min(message.sent, start)
-            self._write(STEPS, newest, -1, -1, start, end, Reason(start, left, "gradient", "", by), launched, host)
+            self._write(STEPS, newest, -1, -1, start, end, Reason(start, left, "gradient", "", by), host)
 
         return then
 
@@ -77,13 +77,12 @@ class Recorder:
         self.log.close()
 
     def _write(
-        self, kind: str, y: int, j: int, run: int, start: float, end: float, reason: Reason, launched: float,
-        host: float,
-    ) -> None:  # fmt: skip
+        self, kind: str, y: int, j: int, run: int, start: float, end: float, reason: Reason, host: Launching
+    ) -> None:
         ready, left, cause, of, by, awaited = reason
         if awaited:  # the device had nothing else to wait for, and began when it was there
             ready = max(ready, start)
         t = self.board.origin
         times = start - t, end - t, ready - t, left - t
-        told = cause, of, str(by or ""), launched - t if host else 0.0, host
+        told = cause, of, str(by or ""), host.begin - t if host.seconds else 0.0, host.seconds, host.waited
         self.log.write(Span(self.worker, kind, y, j, run, *times, *told))

@@ -14,22 +14,42 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-Then = Callable[[float, float, float, float], None]
-"""Told start and end of a lap, on the clock of `time.monotonic`; when the host began to launch it, and for how many
-seconds it did: 0 where the host computes."""
+
+class Launching(NamedTuple):
+    """What a host did for a lap, on the clock of `time.monotonic`.
+
+    Attributes:
+        begin: when it began to launch.
+        seconds: until it was done; 0 where the host computes.
+        waited: of these, seconds in which it launched nothing.
+    """
+
+    begin: float
+    seconds: float
+    waited: float
+
+
+Then = Callable[[float, float, Launching], None]
+"""Told start and end of a lap, on the clock of `time.monotonic`, and what the host did for it."""
 
 
 class Lap:
-    """What is timed. Whoever sets `then` is told when it was."""
+    """What is timed.
 
-    __slots__ = ("then",)
+    Attributes:
+        then: told when it was.
+        waited: seconds for which the host has waited in it.
+    """
+
+    __slots__ = ("then", "waited")
 
     def __init__(self) -> None:
         self.then: Then | None = None
+        self.waited = 0.0
 
 
 class Stopwatch:
@@ -38,7 +58,7 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.seconds = 0.0
-        self.events: deque[tuple[Any, Any, Then | None, float, float]] = deque()
+        self.events: deque[tuple[Any, Any, Then | None, Launching]] = deque()
         self.spare: list[Any] = []
         """Events that have been looked at, to be recorded again."""
         if device.type == "cuda":
@@ -55,7 +75,8 @@ class Stopwatch:
             begin.record(self.stream)
             yield lap
             end.record(self.stream)
-            self.events.append((begin, end, lap.then, launched, time.monotonic() - launched))
+            host = Launching(launched, time.monotonic() - launched, lap.waited)
+            self.events.append((begin, end, lap.then, host))
             self.tell()
         else:
             start = time.monotonic()
@@ -63,17 +84,17 @@ class Stopwatch:
             end = time.monotonic()
             self.seconds += end - start
             if lap.then is not None:
-                lap.then(start, end, start, 0.0)
+                lap.then(start, end, Launching(start, 0.0, 0.0))
 
     def tell(self) -> None:
         """Tell of the laps that the device has ended. Does not wait."""
         while self.events and self.events[0][1].query():
-            begin, end, then, launched, host = self.events.popleft()
+            begin, end, then, host = self.events.popleft()
             seconds = begin.elapsed_time(end) / 1e3
             self.seconds += seconds
             if then is not None:
                 start = self.anchored + self.anchor.elapsed_time(begin) / 1e3
-                then(start, start + seconds, launched, host)
+                then(start, start + seconds, host)
             self.spare += begin, end
 
     def behind(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,6 +74,8 @@ class Tasks:
         """The step being run, for messages."""
         self.task: Task | None = None
         """The task being run, for messages."""
+        self.waited = 0.0
+        """Seconds that it has waited for its loss."""
 
     def flight(self, seq_id: int, micro_batch: int, run: int) -> Flight:
         return self.flights.setdefault((seq_id, micro_batch, run), Flight())
@@ -87,7 +90,7 @@ class Tasks:
             torch.cuda.empty_cache()
 
     def execute(self, task: Task, subnet: Subnet) -> None:
-        self.task = task
+        self.task, self.waited = task, 0.0
         run = subnet.runs[task.run]
         with step_context(self.context(task.seq_id, task.micro_batch)):
             if task.kind == "F":
@@ -175,7 +178,9 @@ class Tasks:
         """Report a loss that the device has told. Returns whether it is no reason to stop."""
         if flight.loss is None or not (wait or flight.loss.there()):
             return True
+        since = time.monotonic()
         (value,) = flight.loss.numbers()
+        self.waited = time.monotonic() - since
         flight.loss = None
         subnet.losses[j] = value
         if not math.isfinite(value):

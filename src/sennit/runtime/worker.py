@@ -170,6 +170,7 @@ class Worker:
                 lap.then = self.recorder.task(task)
                 self.slots.begin(task, subnet)
                 self.tasks.execute(task, subnet)
+                lap.waited = self.tasks.waited
             subnet.left -= 1
             self.entry.settle(subnet)
             if self.launches:

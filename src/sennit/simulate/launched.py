@@ -93,13 +93,14 @@ class Launched(Simulation):
         return max(max(self.now, first) + device, last), last
 
     def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
-        self.free = [max(free, self.now) + self.launches.subnet for free in self.free]
+        made = self.now if self.last is None else min(self.now, self.launched.get(self.last, self.now))
+        self.free = [max(free, made) + self.launches.subnet for free in self.free]  # it need not be ended for that
         super().take_in(y, pieces)
 
     def finish(self, y: int) -> None:
+        super().finish(y)
         for task in [task for task in self.launched if task.seq_id == y]:
             del self.launched[task]
-        super().finish(y)
 
 
 def stepped(piece: Piece) -> float:

@@ -59,6 +59,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     by: str = ""
     launched: Time = 0.0
     host: Time = 0.0
+    waited: Time = 0.0
 
     def __post_init__(self) -> None:
         if self.end < self.start:

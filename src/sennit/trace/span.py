@@ -41,6 +41,7 @@ class Span(NamedTuple):
         by: the task that made it, as `str(Task)` ("3F17.0": run 3, forward, subnet 17, micro-batch 0); else empty.
         launched, host: on a GPU, when the host began to launch it, and how many seconds that took; else 0. Where
             `launched + host` is not well before `end`, the device has waited for launches.
+        waited: of `host`, seconds in which it launched nothing: a backward waits for the loss to be told.
     """
 
     worker: int
@@ -57,3 +58,4 @@ class Span(NamedTuple):
     by: str = ""
     launched: float = 0.0
     host: float = 0.0
+    waited: float = 0.0

@@ -33,10 +33,12 @@ class SpanLog(Appending):
 
     def write(self, span: Span) -> None:
         """Append a line, at the latest with the next flush."""
-        worker, kind, y, j, run, start, end, ready, left, cause, of, by, launched, host = span
+        worker, kind, y, j, run, start, end, ready, left, cause, of, by, launched, host, waited = span
         more = f',"by":"{by}"' if by else ""
         if host:
             more += f',"launched":{launched:.7f},"host":{host:.7f}'
+        if waited:
+            more += f',"waited":{waited:.7f}'
         if of:
             more = (self._texts.get(of) or self._text(of)) + more
         self._lines.append(
