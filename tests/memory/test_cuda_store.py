@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tests.memory.late import LateDevice
 from tests.memory.test_store import filled, store
 
 from sennit.memory import cuda
 from sennit.memory.cuda import CudaStore
+from sennit.supernet.bits import same_bits
 
 GROUP, MEAN = "norm#buffers", "norm.running_mean"
 
@@ -22,7 +24,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_buffers_of_several_workers_are_taken_back_to_the_newest_before(last: int) -> None:
     """Subnet 1 on worker 0, 2 on worker 1: whoever flushes last, 2 is taken back to what 1 left."""
     host = filled(store())
-    workers = [CudaStore(host, torch.device("cpu"), frozenset([GROUP])) for _ in range(2)]
+    workers = [CudaStore(host, torch.device("cpu"), frozenset([GROUP]), lambda pinned: LateDevice()) for _ in range(2)]
     for seq_id, worker in enumerate(workers, 1):
         worker.remember(GROUP)
         worker.buffers(GROUP)[MEAN].fill_(float(seq_id))
@@ -36,7 +38,7 @@ def test_buffers_of_several_workers_are_taken_back_to_the_newest_before(last: in
 
 def test_buffers_of_one_worker_are_taken_back() -> None:
     host = filled(store())
-    worker = CudaStore(host, torch.device("cpu"), frozenset())
+    worker = CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: LateDevice())
     for seq_id in (1, 2):
         worker.remember(GROUP)
         worker.buffers(GROUP)[MEAN].fill_(float(seq_id))
@@ -45,3 +47,57 @@ def test_buffers_of_one_worker_are_taken_back() -> None:
     assert host.current(GROUP)[MEAN].tolist() == [2.0, 2.0]
     assert host.take_back(GROUP, 2)
     assert host.current(GROUP)[MEAN].tolist() == [1.0, 1.0]
+
+
+def test_what_a_subnet_will_read_is_on_its_way_before_it_is_read() -> None:
+    """Nobody waits for it, and it is not taken for what has come until its copy is used."""
+    host = filled(store())
+    late = LateDevice()
+    worker = CudaStore(host, torch.device("cpu"), frozenset(["b"]), lambda pinned: late)
+    wanted = {name: view.clone() for name, view in host.views["a"][0].items()}
+    worker.expect(["a", "b"])
+    assert [group for group, _ in worker.slots] == ["a"], "another worker may step the other before it is read"
+    assert len(late.under_way) == 1 and late.under_way[0], "nobody has waited"
+    worker.expect(["a"])
+    assert len(late.under_way) == 1, "it sets out once"
+    leaves = worker.acquire("a", -1)
+    assert worker.fetched == 0 and worker.seen("a", -1) == -1
+    assert all(same_bits(leaves[name].detach(), wanted[name]) for name in wanted)
+
+
+def test_what_has_changed_since_it_set_out_is_fetched_again() -> None:
+    host = filled(store())
+    worker = CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: LateDevice())
+    worker.expect(["a"])
+    for view in host.views["a"][0].values():
+        view.fill_(7.0)
+    host.publish("a", 3)
+    leaves = worker.acquire("a", 3)
+    assert worker.seen("a", 3) == 3 and all(bool((leaf == 7.0).all()) for leaf in leaves.values())
+
+
+def test_a_word_that_is_not_the_wanted_one_is_seen() -> None:
+    """It is read where the bytes are, once they have come, and not taken from what was asked for."""
+    host = filled(store())
+    worker = CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: LateDevice())
+    host.publish("a", 3)
+    worker.acquire("a", 4)
+    assert worker.seen("a", 4) == 3
+
+
+def test_a_device_without_room_is_left_to_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = filled(store())
+    worker = CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: LateDevice())
+    empty, refused = torch.empty, []
+
+    def full(*size: int, **how: object) -> torch.Tensor:
+        refused.append(size)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "empty", full)
+    worker.expect(["a", "b"])
+    assert len(refused) == 1 and not worker.slots
+    with pytest.raises(torch.OutOfMemoryError):
+        worker.acquire("a", -1)
+    monkeypatch.setattr(torch, "empty", empty)
+    assert worker.acquire("a", -1) and worker.seen("a", -1) == -1

@@ -16,6 +16,7 @@ from tests.runtime.test_engines import violations
 from tests.runtime.test_sync_rules import CHAIN
 
 from sennit.memory import cuda, pinning
+from sennit.memory.device import HostDevice
 from sennit.memory.pinning import address, pin
 from sennit.runtime.forked import in_child
 
@@ -49,7 +50,7 @@ def test_why_it_is_refused_is_told(code: int, monkeypatch: pytest.MonkeyPatch) -
 def test_the_store_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "pin", lambda memory, device: "not here")
     host: Any = SimpleNamespace(memory=None, optimizer_name="sgd", optimizer_arguments={})
-    store = cuda.CudaStore(host, torch.device("cpu"), frozenset())
+    store = cuda.CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: HostDevice())
     assert not store.pinned and store.unpinned == "not here"
 
 

@@ -28,6 +28,7 @@ from sennit.supernet.bits import same_bits
 from sennit.supernet.clip import Clip
 from sennit.supernet.sync_rule import SyncRule
 from sennit.trace.access import AccessLog
+from tests.memory.late import LateDevice
 from tests.memory.test_store import filled, store
 
 LR = 0.1
@@ -66,7 +67,11 @@ def parts(
 ) -> tuple[HostStore, CudaStore | CpuStore, Stepping]:
     """What one worker steps with."""
     host = filled(store(optimizer=optimizer)) if host is None else host
-    made = CudaStore(host, torch.device("cpu"), frozenset()) if kind == "cuda" else CpuStore(host)
+    made = (
+        CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: LateDevice())
+        if kind == "cuda"
+        else CpuStore(host)
+    )
     recipe = SimpleNamespace(clipping=Clip.parse(clip), micro_batches=2, lr_of=lambda y: LR, sync_rule=SyncRule("csp"))
     share = SimpleNamespace(
         recipe=recipe, host=host, built=SimpleNamespace(groups=host.groups), plans=None, bulk=1, start=0, probing=False,

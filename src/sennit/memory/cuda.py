@@ -1,19 +1,24 @@
 """`CudaStore`: slots of a GPU worker. The host store stays the one place where all state is at a cut.
 
+    a subnet is let in ── what has no slot yet sets out ──▶ fetched beside what is computed ──▶ read, stepped, kept
+
 A group has one slot on the device (K under `delayed:K`), kept once it is there. It is copied in, header and
-all, when the version wanted is not the one in the slot, and stepped in the slot. What the worker has changed
-goes back to the host at every cut (`flush`), or at once where another worker may read it next (`wandering`). The
-host's version word is written by the CPU after the bytes have arrived.
+all, when the version wanted is not the one in the slot, and stepped in the slot. The host waits for no copy of what
+this worker alone uses: whoever waited at a layer's first use would wait for all that the device has before it. What
+the worker has changed goes back to the host at every cut (`flush`), or at once where another worker may read it next
+(`wandering`). The host's version word is written by the CPU after the bytes have arrived.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from sennit.memory.device import Copy, Device
 from sennit.memory.due import Due
 from sennit.memory.gradients import as_gradients
 from sennit.memory.group_step import GroupStep, Optimizer
@@ -25,13 +30,22 @@ from sennit.memory.unlimited import Unlimited
 
 @dataclass
 class Slot:
-    """A region on the device. `version` is the word read back after the last copy, or that of the last step, which
-    leaves the word on the device as it was: only what has been copied in is asked there for its version."""
+    """A region on the device.
+
+    Attributes:
+        version: the one it was fetched in, until the word that came with the bytes has been read; or that of the last
+            step, which leaves the word on the device as it was.
+        word: reads that word; None once it has been read.
+        coming: the copies that bring it, until they are used.
+        dirty: stepped or written since it was last in the host.
+    """
 
     region: Region
     flat: Tensor
     leaves: dict[str, nn.Parameter]
     version: int | None = None
+    word: Callable[[], int] | None = None
+    coming: list[Copy] = field(default_factory=list[Copy])
     dirty: bool = False
 
 
@@ -42,13 +56,17 @@ class CudaStore(Unlimited):
         host: shared with all workers of this host.
         device: of this worker.
         wandering: groups that other workers use too; their changes go to the host at once.
+        copies: makes what copies beside the computation, told whether the host's memory is pinned.
     """
 
-    def __init__(self, host: HostStore, device: torch.device, wandering: frozenset[str]) -> None:
+    def __init__(
+        self, host: HostStore, device: torch.device, wandering: frozenset[str], copies: Callable[[bool], Device]
+    ) -> None:
         self.host, self.device, self.wandering = host, device, wandering
         self.unpinned = pin(host.memory, device)
         """Why the host's memory could not be pinned; empty if it is."""
         self.pinned = not self.unpinned
+        self.copies = copies(self.pinned)
         self.slots: dict[tuple[str, int], Slot] = {}
         self.state: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
         self.steps: dict[tuple[str, int], GroupStep] = {}
@@ -60,6 +78,15 @@ class CudaStore(Unlimited):
         self.asked = self.fetched = 0
 
     # -- parameters
+
+    def expect(self, groups: Iterable[str]) -> None:
+        for group in groups:
+            if (group, 0) not in self.slots and group not in self.wandering and group not in self.host.delayed:
+                try:
+                    slot = self._slot(group, 0)
+                except torch.OutOfMemoryError:
+                    return  # whoever reads it sees to that
+                self._fetch(slot, self.host.version(group))
 
     def holds(self, group: str, version: int) -> bool:
         slot = self.slots.get((group, self.host.slot_of(group, version)))
@@ -74,12 +101,18 @@ class CudaStore(Unlimited):
         self.asked += 1
         if slot.version != version:
             self.fetched += 1
-            self._fetch(slot)
+            if group in self.wandering:
+                self._fetch_now(slot)
+            else:
+                self._fetch(slot, version)
+        self._use(slot)
         return slot.leaves
 
     def seen(self, group: str, version: int) -> int:
-        held = self.slots[group, self.host.slot_of(group, version)].version
-        return -2 if held is None else held
+        slot = self.slots[group, self.host.slot_of(group, version)]
+        if slot.word is not None:
+            slot.version, slot.word = slot.word(), None
+        return -2 if slot.version is None else slot.version
 
     def _slot(self, group: str, number: int) -> Slot:
         known = self.slots.get((group, number))
@@ -91,7 +124,19 @@ class CudaStore(Unlimited):
             known = self.slots[group, number] = Slot(region, flat, leaves)
         return known
 
-    def _fetch(self, slot: Slot) -> None:
+    def _fetch(self, slot: Slot, version: int) -> None:
+        """Start bringing a version that the host has."""
+        self._use(slot)
+        copy = self.copies.fetch(slot.flat, slot.region.bytes(self.host.memory), [self.copies.mark()])
+        slot.version, slot.word, slot.coming = version, self.copies.word(slot.flat, copy), [copy]
+
+    def _use(self, slot: Slot) -> None:
+        """All that is computed from now on sees the bytes that are coming."""
+        while slot.coming:
+            self.copies.use(slot.coming.pop())
+
+    def _fetch_now(self, slot: Slot) -> None:
+        """Bring what another worker may write again as soon as it may."""
         slot.flat.copy_(slot.region.bytes(self.host.memory), non_blocking=self.pinned)
         slot.version = int(slot.flat[:8].view(torch.int64).item())  # the word that came with the bytes
 
@@ -100,7 +145,7 @@ class CudaStore(Unlimited):
     def buffers(self, group: str) -> dict[str, Tensor]:
         slot = self._slot(group, 0)
         if slot.version is None or (group in self.wandering and slot.version != self._word(group)):
-            self._fetch(slot)
+            self._fetch_now(slot)
             slot.version = self._word(group)
         return {name: leaf.detach() for name, leaf in slot.leaves.items()}
 
@@ -154,7 +199,7 @@ class CudaStore(Unlimited):
                 self.due.optimizer, self.host.step_keys, slot.leaves, self._state(group), whole=True
             )
         self.due.step(step, grads, lr)
-        slot.version, slot.dirty = version, True
+        slot.version, slot.word, slot.dirty = version, None, True
         self.changed_state.add(group)
         self.newest[group] = version
         if group in self.wandering:
@@ -176,7 +221,10 @@ class CudaStore(Unlimited):
             small = (".step", ".stepped")
             views = {key: on_host[key] if key.endswith(small) else on_device[key] for key in on_host}
             self.state[group] = (flat, views)
-            self._fetch_state(group)
+            if self.host.has_stepped(group):
+                self._fetch_state(group)
+            else:
+                flat.zero_()
         return self.state[group][1]
 
     def _fetch_state(self, group: str) -> None:
@@ -185,12 +233,14 @@ class CudaStore(Unlimited):
     # -- for the trace
 
     def counters(self) -> dict[str, float]:
-        """Since the last call: how often a group was in its slot when asked for, and the most memory in use."""
+        """Since the last call: how often a group was in its slot when asked for or on its way there, for how long the
+        device waited for those, and the most memory in use."""
         hits = 1.0 - self.fetched / self.asked if self.asked else 1.0
         most = float(torch.cuda.max_memory_allocated(self.device))
         self.asked = self.fetched = 0
         torch.cuda.reset_peak_memory_stats(self.device)
-        return {"cache hits, part of reads": hits, "device memory, most bytes": most}
+        waited = self.copies.stalled()
+        return {"cache hits, part of reads": hits, "waited for layers, s": waited, "device memory, most bytes": most}
 
     # -- back to the host
 

@@ -81,15 +81,10 @@ class Residents:
         slot.coming = [copy]
         self.tally.fetches += 1
         self.tally.fetched_bytes += slot.region.nbytes
-        if slot.state is not None and slot.state_region is not None and self._has_stepped(group):
+        if slot.state is not None and slot.state_region is not None and self.host.has_stepped(group):
             slot.coming.append(self.device.fetch(slot.state, slot.state_region.bytes(self.host.memory), slot.used))
             self.tally.fetched_bytes += slot.state_region.nbytes
         slot.used = []
-
-    def _has_stepped(self, group: str) -> bool:
-        """Whether there is optimizer state of a group to bring."""
-        views = self.host.state_views[group]
-        return any(bool(views[f"{name}.stepped"]) for name in self.host.group(group).names)
 
     def take(self, made: Iterable[Made]) -> None:
         """Groups as another worker has stepped them. Each is left out if it comes late, or to no place."""

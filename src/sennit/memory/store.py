@@ -141,6 +141,11 @@ class HostStore:
         """Whether `version` of a parameter group can be read now."""
         return int(self.words[group][self.slot_of(group, version)][VERSION]) == version
 
+    def has_stepped(self, group: str) -> bool:
+        """Whether there is optimizer state of a group; what has never stepped has none to read."""
+        views = self.state_views[group]
+        return any(bool(views[f"{name}.stepped"]) for name in self.group(group).names)
+
     def home(self, name: str) -> Tensor:
         """Memory of a tensor at version -1, for `initialise`."""
         group = self.groups.of_name.get(name)

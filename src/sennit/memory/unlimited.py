@@ -26,7 +26,7 @@ class Unlimited:
         """Nothing leaves."""
 
     def expect(self, groups: Iterable[str]) -> None:
-        """Any subnet fits."""
+        """A subnet has come in. Any fits."""
 
     def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:
         return True

@@ -34,10 +34,10 @@ def gpu_worker(
     """
     device = device_of(rank, share.gpus)
     _take(device, rank, share)
-    kept = CudaStore(share.host, device, share.wandering)
+    kept = CudaStore(share.host, device, share.wandering, lambda pinned: CudaDevice(device, pinned))
     if kept.unpinned:
         launcher.send(("unpinned", kept.unpinned))
-    store = with_budget(rank, share, kept, lambda: CudaDevice(device, kept.pinned))
+    store = with_budget(rank, share, kept, lambda: kept.copies)
     channel = channel_by(
         share.placement.transport, rank, lines, lambda: CudaReach(device),
         lambda: SharedMemoryChannel(rank, lines, arenas, CudaDevice(device, pinned=False)),  # arenas never are

@@ -70,6 +70,7 @@ class SlotUse:
             BudgetError: what it reads here does not fit.
         """
         if not self.store.limited:
+            self.store.expect(group for run, _ in subnet.own for group in subnet.read_by_run[run.index])
             return
         groups: dict[int, tuple[str, ...]] = {}
         for run, _ in subnet.own:
