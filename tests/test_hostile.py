@@ -437,6 +437,20 @@ def test_code_that_changes_between_train_and_resume(tmp_path: Path) -> None:
     assert sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").exit == 0
 
 
+def test_code_that_is_imported_changes_between_train_and_resume(tmp_path: Path) -> None:
+    write_recipe(tmp_path, steps=10, checkpoint={"every": 5})
+    code = (tmp_path / "hostile.py").read_text()
+    negated = code.replace("return self.head(", "import scale\n        return scale.by * self.head(")
+    (tmp_path / "hostile.py").write_text(negated)
+    (tmp_path / "scale.py").write_text("by = 1.0\n")
+    assert sennit(tmp_path, "train", "r.toml", "--out", "out", "--steps", "5").exit == 0
+    (tmp_path / "scale.py").write_text("by = -1.0\n")
+    changed = "scale.py (imported by space = 'hostile.py:Net')", "the code has changed since the checkpoint at subnet 5"
+    sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").refused(2, *changed)
+    (tmp_path / "scale.py").write_text("by = 1.0  # as it was\n")
+    assert sennit(tmp_path, "train", "r.toml", "--out", "out", "--resume").exit == 0
+
+
 @pytest.mark.parametrize("engine", ["plain", "pipeline"])
 def test_json_is_alone_on_stdout_whatever_user_code_prints(tmp_path: Path, engine: str) -> None:
     write_recipe(tmp_path, space="hostile.py:Chatty")

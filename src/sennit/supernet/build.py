@@ -31,7 +31,7 @@ from sennit.supernet.edge import enter
 from sennit.supernet.keys import name_key
 from sennit.supernet.loss import LOSSES, LossFunction, count_terms, share_of_loss
 from sennit.supernet.optim import DelayedStep, make_optimizer
-from sennit.supernet.resolve import code_hash, is_file_name, resolve
+from sennit.supernet.resolve import code_hashes, is_file_name, resolve
 from sennit.supernet.samplers import Fair, Feed, FromFile, Learning, Result, Sampler, Uniform
 from sennit.supernet.sync import Sync
 from sennit.supernet.task import Task, clip_, split_batch
@@ -66,12 +66,19 @@ class Built:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """Hash of the code of each file that the recipe names, by the key that names it."""
-        return {key: code_hash(text, self.recipe.base) for key, text in self.files.items()}
+        """Hash of the code of each file that the recipe names, by the key that names it: `space`; and of those beside
+        it that it imports: `space: blocks.py`."""
+        return {
+            f"{key}: {beside}" if beside else key: held
+            for key, text in self.files.items()
+            for beside, held in code_hashes(text, self.recipe.base).items()
+        }
 
     def changed_sources(self, earlier: Mapping[str, str]) -> list[str]:
-        """Which files, as `key = 'file.py:Name'`, have other code than they had."""
-        return [f"{key} = {self.files[key]!r}" for key, now in self.sources.items() if earlier.get(key, now) != now]
+        """Which files, as `key = 'file.py:Name'`, or as imported by that, have other code than they had."""
+        changed = (key.partition(": ") for key, now in self.sources.items() if earlier.get(key, now) != now)
+        named = ((f"{key} = {self.files[key]!r}", file) for key, _, file in changed)
+        return [f"{file} (imported by {what})" if file else what for what, file in named]
 
     # -- space and programs
 
