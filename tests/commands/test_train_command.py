@@ -244,3 +244,27 @@ def test_a_damaged_trace_ends_no_healthy_run(
         assert "trace.json is not written" in done.err and not Path("o/trace.json").exists()
     if damage not in ("no spans", "a span is missing", "another subnet", "another run", "no subnet", "a wild counter"):
         assert "what the run could have taken is not known: " in done.err and done.json["prospect"] is None
+
+
+FAILS_WHERE_IT_IS_SIMULATED = """
+import os
+HERE = os.getpid()  # workers are forked from this process
+
+class Order:
+    def __init__(self, worker, setting): self.tasks = []
+    def add(self, task): self.tasks.append(task)
+    def pop(self):
+        if os.getpid() == HERE: raise LookupError("only here")
+        return self.tasks.pop(0) if self.tasks else None
+"""
+
+
+def test_an_order_that_fails_when_it_is_looked_back_on_ends_no_healthy_run(call: Callable, workplace: Path) -> None:
+    """Was an error of ours with a traceback, behind a run that had ended well."""
+    Path("mine.py").write_text(FAILS_WHERE_IT_IS_SIMULATED)
+    words = ("train", "r.toml", "--steps", "6", "--workers", "2", "--schedule", "mine.py:Order", "--out", "o")
+    done = call(*words, "--json")
+    assert done.exit == 0 and "Traceback" not in done.err and done.json["prospect"] is None
+    assert (
+        "what the run could have taken is not known: " in done.err and "mine.py:9 in pop raised LookupError" in done.err
+    )

@@ -240,6 +240,7 @@ def look_back(request: Request, folder: Path, out: Output) -> Prospect | None:
     from sennit.runtime.prospect import prospect
     from sennit.runtime.runfolder import RunFolder
     from sennit.runtime.transport import shared_gpus
+    from sennit.runtime.usercode import blaming
     from sennit.trace.events import read_call, refuse_impossible
     from sennit.trace.perfetto import MOST_SPANS
 
@@ -252,7 +253,8 @@ def look_back(request: Request, folder: Path, out: Output) -> Prospect | None:
     try:
         trace = read_call(held.spans, MOST_SPANS)
         refuse_impossible(held.spans, trace)
-        found = prospect(request.recipe, request.placement, trace.spans)
+        with blaming(UserError, "while the run was looked back on"):  # an order of the user's is simulated
+            found = prospect(request.recipe, request.placement, trace.spans)
     except UserError as error:
         out.say(f"what the run could have taken is not known: {error}")
         return None

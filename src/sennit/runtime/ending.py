@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import time
+import traceback
 
 from sennit.data.loader import loader_death
 from sennit.errors import BudgetError, RunError, SubnetError, UserError
@@ -11,6 +12,7 @@ from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.full import is_full, short
 from sennit.runtime.transport import shared_gpus
+from sennit.runtime.usercode import place_in_user_code
 from sennit.runtime.worker import Worker
 
 FULL = (
@@ -59,6 +61,17 @@ def halt(worker: Worker, error: BudgetError | SubnetError) -> None:
     worker.report(("short" if isinstance(error, BudgetError) else "unfit", y, str(error)))
 
 
+def order_at_fault(error: BaseException) -> str | None:
+    """What to say if an order of the user's raised it, told of a task or asked for one; else None."""
+    asked = (Worker.give.__code__, Worker.given_back.__code__)
+    place = place_in_user_code(error)
+    if place is None or not any(frame.f_code in asked for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return None
+    return (
+        f"the schedule: {place} raised {type(error).__name__}: {error}. docs/own_schedule.md says what an order is told"
+    )
+
+
 def explain(worker: Worker | None, error: BaseException) -> UserError | RunError | None:
     """What to say of failures whose cause is known.
 
@@ -67,6 +80,8 @@ def explain(worker: Worker | None, error: BaseException) -> UserError | RunError
     """
     if isinstance(error, UserError):
         return error
+    if (order := order_at_fault(error)) is not None:
+        return RunError(order)
     if worker is None:
         return RunError(FULL_AT_START.format(why=short(error))) if is_full(error) else None
     if (died := loader_death(error)) is not None:

@@ -20,6 +20,7 @@ from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
 from sennit.runtime.messages import Messages
 from sennit.runtime.placing import known_costs, plans_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, settled
+from sennit.runtime.usercode import blaming
 from sennit.simulate.bounds import bounds
 from sennit.simulate.load import Cost
 from sennit.trace.events import name_of
@@ -122,7 +123,8 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     levers: dict[str, float] = {}
     for name, changed, other, told in _levers(recipe, placement, seconds):
         try:
-            made = forecast(_load(changed, settled(changed, other), told, steps), messages.cluster)
+            with blaming(UserError, "elsewhere"):
+                made = forecast(_load(changed, settled(changed, other), told, steps), messages.cluster)
         except UserError:
             continue
         if other.workers == placement.workers or made.makespan < delayed.makespan:  # a bubble says nothing of fewer
