@@ -144,6 +144,7 @@ def test_numbers_are_whole(tmp_path: Path, key: str, value: str) -> None:
         ("seed", "-1", "seed must be at least 0, got -1"),
         ("seed", "9223372036854775808", "seed must be below 2**63, got 9223372036854775808"),
         ("lr", "-0.1", "lr must be a number >= 0 or a schedule, got -0.1"),
+        ("clip", "1.0", 'clip = 1.0: say which norm, clip = "global:1.0" for one over the whole subnet'),
         ("lr", "nan", "lr must be a number >= 0 or a schedule, got nan"),
         (
             "lr",
@@ -195,6 +196,10 @@ def test_an_illegal_value(tmp_path: Path, key: str, value: str, said: str) -> No
             "unknown key 'checkpoint.evry' (= 3); did you mean 'every'? Legal keys: every, keep",
         ),
         ("evaluate", "rando = 3", "unknown key 'evaluate.rando' (= 3); did you mean 'random'?"),
+        ("checkpoint", "steps = 9", "unknown key 'checkpoint.steps' (= 9); 'steps' belongs above the first [table]"),
+        ("optimizer", 'name = "adam"\nlr = 0.1', "optimizer.lr is not an argument of adam; legal: amsgrad, betas"),
+        ("optimizer", 'name = "adam"\nlr = 0.1', ". lr is a key of the recipe itself, above the tables"),
+        ("data_args", 'split = "valid"', "data_args.split = 'valid': a run calls its data set with split = 'train'"),
         (
             "lr",
             'name = "cosine"\nbase = 0.1\nwarm = 3',

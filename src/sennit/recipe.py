@@ -120,6 +120,11 @@ class Recipe:
             raise RecipeError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if not isinstance(self.lr, LrSchedule) and not (isinstance(self.lr, int | float) and 0 <= self.lr < math.inf):
             raise RecipeError(f"lr must be a number >= 0 or a schedule, got {self.lr!r}")
+        if "split" in self.data_args:
+            raise RecipeError(
+                f"data_args.split = {self.data_args['split']!r}: a run calls its data set with split = 'train' to"
+                " train, and with [evaluate] split for scores; leave it out of data_args"
+            )
         for key in ("optimizer", "space_args", "data_args"):
             if (found := _not_finite(getattr(self, key))) is not None:
                 raise RecipeError(f"{key} must hold finite numbers, got {found}")
@@ -259,4 +264,9 @@ def read_recipe(path: str | Path) -> Recipe:
         raise RecipeError(f"{path} is not valid TOML: {error}") from error
     if "base" in plain:
         raise RecipeError(f"{path}: unknown key 'base'")
+    if isinstance(norm := plain.get("clip"), int | float) and not isinstance(norm, bool):
+        raise RecipeError(
+            f'{path}: clip = {norm}: say which norm, clip = "global:{norm}" for one over the whole subnet, '
+            f'"layer:{norm}" for one per group, or "none"'
+        )
     return Recipe.from_dict(plain, str(path.resolve().parent), str(path))

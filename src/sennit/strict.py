@@ -31,7 +31,7 @@ def convert_strictly(cls: type[T], plain: Mapping[str, Any], where: str, renamed
     """
     renamed = renamed or {}
     key_of = {field: key for key, field in renamed.items()}
-    _refuse_unknown(cls, plain, where, "", key_of)
+    _refuse_unknown(cls, plain, where, "", key_of, cls)
     plain = {renamed.get(key, key): value for key, value in plain.items()}
     missing = [
         key_of.get(f.name, f.name) for f in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -102,17 +102,21 @@ def _tables(cls: Any) -> dict[str, Any]:
     return {name: types[0] for name, types in found.items() if types}
 
 
-def _refuse_unknown(cls: Any, plain: Mapping[str, Any], where: str, prefix: str, key_of: Mapping[str, str]) -> None:
+def _refuse_unknown(
+    cls: Any, plain: Mapping[str, Any], where: str, prefix: str, key_of: Mapping[str, str], top: Any
+) -> None:
     known = {key_of.get(f.name, f.name): f for f in dataclasses.fields(cls)}
     tables = _tables(cls)
     for key, value in plain.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "."
+            if prefix and key in {f.name for f in dataclasses.fields(top)}:
+                hint = f"; {key!r} belongs above the first [table]: what is below one is part of it."
             legal = ", ".join(name for name in known if prefix or name != "base")  # of a recipe: its folder
             raise RecipeError(f"{where}: unknown key {prefix + key!r} (= {value!r}){hint} Legal keys: {legal}")
         if isinstance(value, Mapping) and key in tables:
-            _refuse_unknown(tables[key], value, where, f"{key}.", {})
+            _refuse_unknown(tables[key], value, where, f"{key}.", {}, top)
 
 
 def _value_at(plain: Any, key: str) -> Any:

@@ -100,3 +100,22 @@ def test_the_word_is_what_came_with_the_bytes(pinned: bool) -> None:
     slot[:8].view(torch.int64).fill_(42)
     assert read() == 41
     assert int(slot[:8].view(torch.int64).item()) == 42
+
+
+@on_gpu
+def test_room_is_nothing_that_is_still_computed_on(pinned: bool) -> None:
+    """Memory that was given back while kernels on it are queued is not taken, so nothing has to be waited for."""
+    device = device_of(pinned)
+    freed, source = on_device(1), on_host(2, device)
+    sleep()
+    freed.fill_(3)
+    del freed  # torch would give it to whoever asks next on the computing stream
+    slot, after = device.room(N)
+    assert not after
+    copy = device.fetch(slot, source, after)
+    device.finish(copy)
+    assert not device.mark().query(), "the kernels before are still under way"
+    device.use(copy)
+    seen = slot.clone()
+    torch.cuda.synchronize()
+    assert bool((seen == 2).all())

@@ -101,3 +101,19 @@ def test_a_device_without_room_is_left_to_who_reads(monkeypatch: pytest.MonkeyPa
         worker.acquire("a", -1)
     monkeypatch.setattr(torch, "empty", empty)
     assert worker.acquire("a", -1) and worker.seen("a", -1) == -1
+
+
+def test_what_was_begun_before_the_device_was_full_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory for its word could not be had, and torch does not say so in its own words."""
+    host, late = filled(store()), LateDevice()
+    worker = CudaStore(host, torch.device("cpu"), frozenset(), lambda pinned: late)
+
+    def full(flat: torch.Tensor, copy: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(late, "word", full)
+        worker.expect(["a"])
+    wanted = {name: view.clone() for name, view in host.views["a"][0].items()}
+    leaves = worker.acquire("a", -1)
+    assert all(same_bits(leaves[name].detach(), wanted[name]) for name in wanted) and worker.seen("a", -1) == -1

@@ -44,7 +44,7 @@ def test_what_is_on_disk_and_how_to_go_on(engine: str, tmp_path: Path) -> None:
     said = interrupted_at(6, out, every=4, **ENGINES[engine])
     assert said == (
         f"ended at once, after 6 of 16 subnets; the last checkpoint is {out / 'checkpoints' / '00000004'}; go on with "
-        f"--out {out} --resume"
+        f"--out {out} --resume, by the same recipe and code"
     )
     made = recipe(checkpoint=CheckpointRule(every=4))
     assert hashes(run(made, out, resume=True)) == hashes(run(made, tmp_path / "whole"))

@@ -9,13 +9,16 @@ The GPU is memory of the host whose copies come when they are waited for, and ar
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sennit.errors import RunError
 from sennit.memory.cuda import CudaStore, Slot
+from sennit.runtime.tasks import Tasks
 from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import hashes, recipe, run
 from tests.runtime.test_engines import violations
@@ -75,3 +78,34 @@ def test_layers_are_on_their_way_before_a_forward_wants_them(tmp_path: Path, mon
 
     monkeypatch.setattr(CudaStore, "acquire", acquire)
     run(made, tmp_path / "run", device="cuda", workers=1)
+
+
+@pytest.mark.parametrize(
+    "said", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error: out of memory")]
+)
+@pytest.mark.parametrize("where", ["let in", "read"])
+def test_a_device_that_is_full_then_makes_room(
+    where: str, said: RuntimeError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the fourth layer, in either place: what can leave leaves, and the layer comes when it is read."""
+    made = recipe(**{**CHAIN, "steps": 8})
+    plain = hashes(run(made, tmp_path / "plain", engine="plain"))
+    stand_in(monkeypatch, 1)
+    real, room, asked, log = CudaStore._slot, Tasks.make_room, count(1), tmp_path / "room"
+
+    def slot(self: CudaStore, group: str, number: int) -> Slot:
+        if (group, number) not in self.slots and next(asked) == 4:
+            raise said
+        return real(self, group, number)
+
+    def make_room(self: Tasks) -> None:
+        log.touch()
+        room(self)
+
+    if where == "read":
+        monkeypatch.setattr(CudaStore, "expect", lambda self, groups: None)
+    monkeypatch.setattr(CudaStore, "_slot", slot)
+    monkeypatch.setattr(Tasks, "make_room", make_room)
+    result = run(made, tmp_path / "run", device="cuda", workers=1)
+    assert hashes(result) == plain
+    assert log.exists() is (where == "read") and bool(result.get("tasks_run_again")) is (where == "read")

@@ -126,3 +126,18 @@ def test_a_subnet_is_let_in_while_a_device_computes() -> None:
     shown = run(load, Launches(forward_layer=1.0, backward_layer=1.0, step=1.0, subnet=8.0))
     assert shown["0F0.0"] == (0, 12) and shown["U0"] == (20, 22)
     assert shown["0F1.0"] == (22, 26)
+
+
+def test_a_subnet_is_let_in_when_the_last_host_has_launched() -> None:
+    """
+    host 0     F .1 .... B .1 U 1                    its device ends last, and was launched long before
+    host 1     F .1 B .1 U 30 ─────────────┤ in 5    lets in when it is done with all 30 groups
+    """
+    pieces = (
+        Piece(0, ("0",), Cost(1.0, 27.0, 1.0, 1.0), layers=1, step=1.0),
+        Piece(1, tuple(f"1{n}" for n in range(30)), Cost(1.0, 1.0, 0.5, 0.5), layers=1, step=1.0),
+    )
+    launches = Launches(forward_layer=0.1, backward_layer=0.1, step_group=1.0, subnet=5.0)
+    shown = run(Fixed(2, 1, (pieces, pieces)), launches)
+    launched = 5.0 + 0.1 + 0.1 + 0.1 + 30.0  # let in, F, F, B, U of the second worker
+    assert shown["0F1.0"][1] >= launched + 5.0 + 1.0

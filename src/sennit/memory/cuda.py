@@ -37,6 +37,7 @@ class Slot:
             step, which leaves the word on the device as it was.
         word: reads that word; None once it has been read.
         coming: the copies that bring it, until they are used.
+        after: what must be over before its memory is first written; None once it has been.
         dirty: stepped or written since it was last in the host.
     """
 
@@ -46,6 +47,7 @@ class Slot:
     version: int | None = None
     word: Callable[[], int] | None = None
     coming: list[Copy] = field(default_factory=list[Copy])
+    after: list[Copy] | None = None
     dirty: bool = False
 
 
@@ -83,10 +85,11 @@ class CudaStore(Unlimited):
         for group in groups:
             if (group, 0) not in self.slots and group not in self.wandering and group not in self.host.delayed:
                 try:
-                    slot = self._slot(group, 0)
-                except torch.OutOfMemoryError:
-                    return  # whoever reads it sees to that
-                self._fetch(slot, self.host.version(group))
+                    self._fetch(self._slot(group, 0), self.host.version(group))
+                except RuntimeError as error:
+                    if "out of memory" not in str(error):
+                        raise
+                    return  # whoever reads it makes room
 
     def holds(self, group: str, version: int) -> bool:
         slot = self.slots.get((group, self.host.slot_of(group, version)))
@@ -118,17 +121,19 @@ class CudaStore(Unlimited):
         known = self.slots.get((group, number))
         if known is None:
             region = self.host.slots[group][number]
-            flat = torch.empty(region.nbytes, dtype=torch.uint8, device=self.device)
+            flat, after = self.copies.room(region.nbytes)
             trains = group not in self.host.frozen and self.host.group(group).kind == "parameters"
             leaves = {n: nn.Parameter(t, requires_grad=trains) for n, t in region.views_of(flat).items()}
-            known = self.slots[group, number] = Slot(region, flat, leaves)
+            known = self.slots[group, number] = Slot(region, flat, leaves, after=after)
         return known
 
     def _fetch(self, slot: Slot, version: int) -> None:
         """Start bringing a version that the host has."""
         self._use(slot)
-        copy = self.copies.fetch(slot.flat, slot.region.bytes(self.host.memory), [self.copies.mark()])
-        slot.version, slot.word, slot.coming = version, self.copies.word(slot.flat, copy), [copy]
+        after = [self.copies.mark()] if slot.after is None else slot.after
+        copy = self.copies.fetch(slot.flat, slot.region.bytes(self.host.memory), after)
+        slot.after, slot.coming = None, [copy]
+        slot.version, slot.word = version, self.copies.word(slot.flat, copy)
 
     def _use(self, slot: Slot) -> None:
         """All that is computed from now on sees the bytes that are coming."""
@@ -137,6 +142,7 @@ class CudaStore(Unlimited):
 
     def _fetch_now(self, slot: Slot) -> None:
         """Bring what another worker may write again as soon as it may."""
+        slot.after = None
         slot.flat.copy_(slot.region.bytes(self.host.memory), non_blocking=self.pinned)
         slot.version = int(slot.flat[:8].view(torch.int64).item())  # the word that came with the bytes
 
@@ -189,7 +195,7 @@ class CudaStore(Unlimited):
         grads = as_gradients(grads).on(self.device)  # those of `delayed:K` that waited at a cut are in host memory
         if group in self.host.delayed:
             self.acquire(group, version - 1)
-            before = self._slot(group, self.host.slot_of(group, version - 1))
+            before, slot.after = self._slot(group, self.host.slot_of(group, version - 1)), None
             slot.flat[BOUNDARY:].copy_(before.flat[BOUNDARY:])
         if group in self.wandering and group in self.state:  # another worker may have stepped it, in whichever slot
             self._fetch_state(group)

@@ -21,6 +21,10 @@ class Device(Protocol):
 
     torch_device: torch.device
 
+    def room(self, nbytes: int) -> tuple[Tensor, list[Copy]]:
+        """Memory that is kept, and what must be over before it is written."""
+        ...
+
     def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
         """Start copying host bytes into a slot."""
         ...
@@ -59,6 +63,9 @@ class HostDevice:
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
+
+    def room(self, nbytes: int) -> tuple[Tensor, list[Copy]]:
+        return torch.empty(nbytes, dtype=torch.uint8), [self.mark()]
 
     def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
         into.copy_(source)

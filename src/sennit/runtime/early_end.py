@@ -63,7 +63,7 @@ class EarlyEnd:
                 f"there is no checkpoint yet, so {resume} starts from the beginning; lower [checkpoint] every to have "
                 "one earlier"
             )
-        return f"the last checkpoint is {found[-1]}; go on with {resume}"
+        return f"the last checkpoint is {found[-1]}; go on with {resume}, by the same recipe and code"
 
     def given_up(self) -> str:
         """What a run says that did not wait for the subnets in flight."""

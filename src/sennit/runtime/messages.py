@@ -67,9 +67,8 @@ class Messages:
         return (
             f"most of the bubble ({self.bubble:.2f} between the first and the last task) is not the order's: messages "
             f"were on their way ({self.on_the_way:.2f}) and lay until a worker took them ({self.late:.2f}), and others "
-            "waited behind these and behind tasks that took longer than on average; fewer workers or chunks, larger "
-            "micro-batches (a smaller micro_batches, or a larger batch_size) and balanced cuts leave fewer messages "
-            "to wait for"
+            "waited behind these and behind tasks that took longer than on average; fewer workers or chunks, a larger "
+            "batch_size and balanced cuts make that less of the whole"
         )
 
 

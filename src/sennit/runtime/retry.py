@@ -87,6 +87,21 @@ class Retry:
             self.make_room()
         raise AssertionError
 
+    def found(self, call: Callable[[], T]) -> T:
+        """The result of a call that computes nothing, but may need memory for what will be computed on.
+
+        Raises:
+            RuntimeError: of a device that is full also when what can leave it has left; any other at once.
+        """
+        try:
+            return call()
+        except RuntimeError as error:
+            if not is_full(error):
+                raise
+        self.again += 1
+        self.make_room()
+        return call()
+
     def once(self, call: Callable[[], T], undo: Callable[[], None]) -> T:
         """The result of `call`, never tried again."""
         with refused_if_swallowed(self.device):

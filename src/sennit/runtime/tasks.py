@@ -107,7 +107,7 @@ class Tasks:
 
     def forward(self, subnet: Subnet, run: Run, j: int) -> None:
         y = subnet.seq_id
-        slot = self.slots(subnet, run, j)
+        slot = self.retry.found(lambda: self.slots(subnet, run, j))
         before = {group: self.waiting.word(group) for group, _ in subnet.first_moves(run)}
         if not j:
             for group, use in subnet.first_moves(run):

@@ -63,6 +63,9 @@ class Launched(Simulation):
         """Until when each host launches."""
         self.launched: dict[Task, float] = {}
         """When the last launch of each task was made, of subnets in flight."""
+        self.over = 0.0
+        """When all of the subnet that was finished last had been launched: another comes in for it then, whether
+        devices have ended it or not."""
         self.since: dict[Task, float] = {}
         """From when on a host can launch a ready task."""
 
@@ -93,13 +96,14 @@ class Launched(Simulation):
         return max(max(self.now, first) + device, last), last
 
     def take_in(self, y: int, pieces: Sequence[Piece]) -> None:
-        made = self.now if self.last is None else min(self.now, self.launched.get(self.last, self.now))
-        self.free = [max(free, made) + self.launches.subnet for free in self.free]  # it need not be ended for that
+        self.free = [max(free, self.over) + self.launches.subnet for free in self.free]
         super().take_in(y, pieces)
 
     def finish(self, y: int) -> None:
+        mine = [task for task in self.launched if task.seq_id == y]
+        self.over = max((self.launched[task] for task in mine), default=self.now)
         super().finish(y)
-        for task in [task for task in self.launched if task.seq_id == y]:
+        for task in mine:
             del self.launched[task]
 
 

@@ -52,7 +52,8 @@ def advice(recipe: Recipe, seq_id: int, micro_batch: int, bulk: int = 1) -> str:
 
 def _of_steps(recipe: Recipe, seq_id: int) -> str:
     clip = 'set clip = "global:1.0"' if recipe.clip == "none" else f"lower clip = {recipe.clip!r}"
-    return f"Lower lr ({recipe.lr_of(max(seq_id - 1, 0)):.3g} in the step before), or {clip}"
+    lr = f"{recipe.lr_of(max(seq_id - 1, 0)):.3g}"
+    return f"Lower lr ({lr} in the step before), or {clip}; that is another recipe, for a run with another --out"
 
 
 def _floats(tree: Any) -> Iterator[Tensor]:

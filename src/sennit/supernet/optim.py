@@ -85,7 +85,8 @@ def check_optimizer(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for key, value in arguments.items():
         if key not in legal:
-            raise RecipeError(f"optimizer.{key} is not an argument of {name}; legal: {', '.join(sorted(legal))}")
+            there = ". lr is a key of the recipe itself, above the tables" if key == "lr" else ""
+            raise RecipeError(f"optimizer.{key} is not an argument of {name}; legal: {', '.join(sorted(legal))}{there}")
         wanted = legal[key]
         good = (
             isinstance(value, int | float) and not isinstance(value, bool) if wanted is float
