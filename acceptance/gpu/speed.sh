@@ -6,7 +6,7 @@
 # Weights, optimizer and losses of every run whose rule does not depend on the placement are those of the plain loop;
 # the simulator is within 10 % of what was measured; what was measured is at most 1.25 times the limit, for causal stages
 # or replicas, whichever is quicker; causal order on 2 and 4 GPUs beats the plain loop on one as it should (docs/speed.md,
-# which also says why strict stages alone stay at .79). `layers`, a task for each layer, measures prices and is no point.
+# which also shows what strict stages wait for). `layers`, a task for each layer, measures prices and is no point.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 need_venv

@@ -18,8 +18,8 @@ from sennit.simulate.launched import Launches
 from sennit.trace.span import Span
 
 HALF = 0.6
-"""Of a whole backward, what each half of a split one takes to launch, if no row tells: some things are done once for
-each. On two H200 `nlp.c3` took 0.54 for the gradients of inputs, and 0.66 for those of weights."""
+"""Of a whole backward, what each half of a split one takes to launch: some things are done once for each. Assumed,
+where no row `stages split` tells."""
 
 Told = Mapping[str, tuple[float, float]]
 

@@ -3,10 +3,11 @@
     a subnet is let in ── what has no slot yet sets out ──▶ fetched beside what is computed ──▶ read, stepped, kept
 
 A group has one slot on the device (K under `delayed:K`), kept once it is there. It is copied in, header and
-all, when the version wanted is not the one in the slot, and stepped in the slot. The host waits for no copy of what
-this worker alone uses: whoever waited at a layer's first use would wait for all that the device has before it. What
-the worker has changed goes back to the host at every cut (`flush`), or at once where another worker may read it next
-(`wandering`). The host's version word is written by the CPU after the bytes have arrived.
+all, when the version wanted is not the one in the slot, and stepped in the slot. No launch waits for a copy of what this
+worker alone uses: it would wait for all that the device has before it. Only the log of a layer's first forward does, for
+the word that has come (`seen`). What the worker has changed goes back to the host at every cut (`flush`), or at once
+where another worker may read it next (`wandering`). The host's version word is written by the CPU after the bytes have
+arrived.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ class Slot:
             step, which leaves the word on the device as it was.
         word: reads that word; None once it has been read.
         coming: the copies that bring it, until they are used.
-        after: what must be over before its memory is first written; None once it has been.
         dirty: stepped or written since it was last in the host.
     """
 
@@ -47,7 +47,6 @@ class Slot:
     version: int | None = None
     word: Callable[[], int] | None = None
     coming: list[Copy] = field(default_factory=list[Copy])
-    after: list[Copy] | None = None
     dirty: bool = False
 
 
@@ -84,12 +83,7 @@ class CudaStore(Unlimited):
     def expect(self, groups: Iterable[str]) -> None:
         for group in groups:
             if (group, 0) not in self.slots and group not in self.wandering and group not in self.host.delayed:
-                try:
-                    self._fetch(self._slot(group, 0), self.host.version(group))
-                except RuntimeError as error:
-                    if "out of memory" not in str(error):
-                        raise
-                    return  # whoever reads it makes room
+                self._fetch(self._slot(group, 0), self.host.version(group))
 
     def holds(self, group: str, version: int) -> bool:
         slot = self.slots.get((group, self.host.slot_of(group, version)))
@@ -121,18 +115,18 @@ class CudaStore(Unlimited):
         known = self.slots.get((group, number))
         if known is None:
             region = self.host.slots[group][number]
-            flat, after = self.copies.room(region.nbytes)
+            flat = self.copies.room(region.nbytes)
             trains = group not in self.host.frozen and self.host.group(group).kind == "parameters"
             leaves = {n: nn.Parameter(t, requires_grad=trains) for n, t in region.views_of(flat).items()}
-            known = self.slots[group, number] = Slot(region, flat, leaves, after=after)
+            known = self.slots[group, number] = Slot(region, flat, leaves)
         return known
 
     def _fetch(self, slot: Slot, version: int) -> None:
         """Start bringing a version that the host has."""
         self._use(slot)
-        after = [self.copies.mark()] if slot.after is None else slot.after
-        copy = self.copies.fetch(slot.flat, slot.region.bytes(self.host.memory), after)
-        slot.after, slot.coming = None, [copy]
+        read_before = [] if slot.version is None else [self.copies.mark()]
+        copy = self.copies.fetch(slot.flat, slot.region.bytes(self.host.memory), read_before)
+        slot.coming = [copy]
         slot.version, slot.word = version, self.copies.word(slot.flat, copy)
 
     def _use(self, slot: Slot) -> None:
@@ -142,7 +136,6 @@ class CudaStore(Unlimited):
 
     def _fetch_now(self, slot: Slot) -> None:
         """Bring what another worker may write again as soon as it may."""
-        slot.after = None
         slot.flat.copy_(slot.region.bytes(self.host.memory), non_blocking=self.pinned)
         slot.version = int(slot.flat[:8].view(torch.int64).item())  # the word that came with the bytes
 
@@ -195,7 +188,7 @@ class CudaStore(Unlimited):
         grads = as_gradients(grads).on(self.device)  # those of `delayed:K` that waited at a cut are in host memory
         if group in self.host.delayed:
             self.acquire(group, version - 1)
-            before, slot.after = self._slot(group, self.host.slot_of(group, version - 1)), None
+            before = self._slot(group, self.host.slot_of(group, version - 1))
             slot.flat[BOUNDARY:].copy_(before.flat[BOUNDARY:])
         if group in self.wandering and group in self.state:  # another worker may have stepped it, in whichever slot
             self._fetch_state(group)

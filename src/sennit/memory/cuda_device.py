@@ -41,11 +41,11 @@ class CudaDevice:
         self.waits: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
         """Around each wait of the computing stream."""
 
-    def room(self, nbytes: int) -> tuple[Tensor, list[Copy]]:
+    def room(self, nbytes: int) -> Tensor:
         """From what torch keeps for the fetching stream: nothing of the computing stream can have been there, so a copy
         need not wait for what is launched. It must not be given back while that uses it."""
         with torch.cuda.stream(self.fetching):
-            return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device), []
+            return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
 
     def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
         return self._copy(self.fetching, [into], [source], after)

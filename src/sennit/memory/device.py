@@ -21,8 +21,8 @@ class Device(Protocol):
 
     torch_device: torch.device
 
-    def room(self, nbytes: int) -> tuple[Tensor, list[Copy]]:
-        """Memory that is kept, and what must be over before it is written."""
+    def room(self, nbytes: int) -> Tensor:
+        """Memory that is kept, and may be fetched into at once."""
         ...
 
     def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
@@ -64,8 +64,8 @@ class HostDevice:
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
 
-    def room(self, nbytes: int) -> tuple[Tensor, list[Copy]]:
-        return torch.empty(nbytes, dtype=torch.uint8), [self.mark()]
+    def room(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8)
 
     def fetch(self, into: Tensor, source: Tensor, after: Sequence[Copy]) -> Copy:
         into.copy_(source)

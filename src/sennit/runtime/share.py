@@ -87,7 +87,12 @@ class DeviceStore(Protocol):
         ...
 
     def expect(self, groups: Iterable[str]) -> None:
-        """A subnet has come in that reads these parameter groups on this worker."""
+        """A subnet has come in that reads these parameter groups on this worker.
+
+        Raises:
+            RunError: they do not fit into the budget.
+            RuntimeError: without a budget, of a device that has no room; they come when they are acquired.
+        """
         ...
 
     def may_run(self, groups: Iterable[str], seq_id: int, lowest: int | None) -> bool:

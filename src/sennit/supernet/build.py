@@ -31,8 +31,9 @@ from sennit.supernet.edge import enter
 from sennit.supernet.keys import name_key
 from sennit.supernet.loss import LOSSES, LossFunction, count_terms, share_of_loss
 from sennit.supernet.optim import DelayedStep, make_optimizer
-from sennit.supernet.resolve import code_hashes, is_file_name, resolve
+from sennit.supernet.resolve import is_file_name, resolve
 from sennit.supernet.samplers import Fair, Feed, FromFile, Learning, Result, Sampler, Uniform
+from sennit.supernet.sources import code_hashes
 from sennit.supernet.sync import Sync
 from sennit.supernet.task import Task, clip_, split_batch
 

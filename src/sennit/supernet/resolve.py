@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import hashlib
 import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sennit.errors import RecipeError
-from sennit.supernet.neighbours import neighbours
 
 
 def is_file_name(text: str) -> bool:
@@ -45,21 +42,6 @@ def resolve(text: str, base: str, key: str, builtin: Iterable[str]) -> Any:
         hint = f"did you mean {close[0]!r}? It defines" if close else "it defines"
         raise RecipeError(f"{key} = {text!r}: {path} has no {name!r}; {hint} {', '.join(own[:20]) or 'nothing'}")
     return getattr(module, name)
-
-
-def code_hashes(text: str, base: str) -> dict[str, str]:
-    """SHA-256 of the code in the file that `file.py:Name` names, and of those beside it that it imports, by path from
-    its folder; the first one's is empty. Comments and layout do not count."""
-    path = (Path(base) / text.rpartition(":")[0]).resolve()
-    held = {"": _code_hash(path)}
-    for file in neighbours(path):
-        with suppress(OSError, SyntaxError):  # whoever imports it says so
-            held[file.relative_to(path.parent).as_posix()] = _code_hash(file)
-    return held
-
-
-def _code_hash(path: Path) -> str:
-    return hashlib.sha256(ast.dump(ast.parse(path.read_bytes())).encode()).hexdigest()
 
 
 def _load(path: Path, key: str) -> Any:
