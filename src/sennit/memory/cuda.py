@@ -2,12 +2,12 @@
 
     a subnet is let in ── what has no slot yet sets out ──▶ fetched beside what is computed ──▶ read, stepped, kept
 
-A group has one slot on the device (K under `delayed:K`), kept once it is there. It is copied in, header and
-all, when the version wanted is not the one in the slot, and stepped in the slot. No launch waits for a copy of what this
-worker alone uses: it would wait for all that the device has before it. Only the log of a layer's first forward does, for
-the word that has come (`seen`). What the worker has changed goes back to the host at every cut (`flush`), or at once
-where another worker may read it next (`wandering`). The host's version word is written by the CPU after the bytes have
-arrived.
+A group has one slot on the device (K under `delayed:K`), kept once it is there. It is copied in, header and all, when
+the version wanted is not the one in the slot, and stepped in the slot. No launch waits for a copy of what this worker
+alone uses: it would wait for all that the device has before it. Only the log of a layer's first forward does, for the
+word that has come (`seen`). What the worker has changed goes back to the host at every cut (`flush`), or at once
+where another worker may read it next (`wandering`). The host's version word is written by the CPU after the bytes
+have arrived.
 """
 
 from __future__ import annotations
