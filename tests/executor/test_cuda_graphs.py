@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,32 @@ def refusals() -> list[str]:
 def test_what_looks_at_results_or_draws_on_the_host_is_not_captured() -> None:
     waits, draws = "it waits for the device", "it draws random numbers on the host"
     assert apart(refusals) == [waits, draws, waits, "True False", "True"]
+
+
+def garbage() -> list[float]:
+    """Captures while another graph is garbage, in a call that makes the collector come by. What replays give."""
+    device = torch.device("cuda", 0)
+    graphs = CudaGraphs(device)
+    y = torch.zeros(4, device=device)
+    found: list[float] = []
+    gc.set_threshold(50)
+    for _ in range(3):
+        held: list[Any] = [graphs.capture(lambda: y.add_(1))]
+        held.append(held)
+        del held
+
+        def call() -> None:
+            kept: list[list[int]] = []
+            for n in range(1000):
+                kept.append([n])
+            y.mul_(2)
+
+        graph = graphs.capture(call)
+        y.fill_(3)
+        graph.replay()
+        found.append(float(y[0]))
+    return [*found, float(gc.isenabled())]
+
+
+def test_a_graph_that_is_garbage_does_not_spoil_the_next_capture() -> None:
+    assert apart(garbage) == [6.0, 6.0, 6.0, 1.0]

@@ -66,6 +66,7 @@ def test_a_slot_is_fetched_into_only_when_its_last_user_is_done(pinned: bool) ->
 def test_what_is_written_back_is_what_was_computed_before(pinned: bool) -> None:
     device = device_of(pinned)
     slot, target = on_device(1), on_host(0, device)
+    slot.add_(0)  # a kernel is loaded at its first call, which waits for the device
     torch.cuda.synchronize()
     sleep()
     slot.add_(2)

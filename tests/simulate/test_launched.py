@@ -79,6 +79,16 @@ def test_halves_steps_and_subnets_have_prices_of_their_own() -> None:
     assert ends == [11, 16, 21, 37, 48, 53, 58, 74]
 
 
+def test_gradients_of_weights_are_launched_when_a_device_is_idle() -> None:
+    """
+    host 0    ▒▒.......▒WW.    ▒ 1 before the first launch, which is all of F and I; W takes 2 to launch
+    device 0  .FFFFIIII.WWW    a forward that comes while I is computed would go before W
+    """
+    load = Fixed(1, 1, (chain(Cost(4.0, 7.0, 4.0, 3.0), step=0.0),))
+    launches = Launches(task=1.0, weight_layer=2.0)
+    assert run(load, launches, split=True) == {"0F0.0": (0, 5), "0I0.0": (5, 9), "0W0.0": (9, 13)}
+
+
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(drawn())
 def test_hosts_that_take_no_time_change_nothing(case: Drawn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -117,7 +118,7 @@ class CudaGraphs:
         computing = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(computing)
         graphs: list[Graph] = []
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), garbage_waits():
             with no_host_draws(), _no_waiting():
                 for _ in range(runs):
                     for call in calls:
@@ -139,6 +140,19 @@ class CudaGraphs:
                 graphs.append(graph)
         computing.wait_stream(self.stream)
         return graphs
+
+
+@contextmanager
+def garbage_waits() -> Iterator[None]:
+    """Python does not look for garbage by itself: a graph that is freed while its thread captures another one spoils
+    that ("operation failed due to a previous error during capture")."""
+    looks = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looks:
+            gc.enable()
 
 
 @contextmanager

@@ -5,7 +5,8 @@
 
 The host goes on to the next task once it has launched one, if that one's input is launched as well: it need not be
 there yet, since the device waits for it. So short tasks behind long ones cost their host nothing, and a device that is
-quicker than its host waits for it inside of tasks, which seconds between tasks do not show.
+quicker than its host waits for it inside of tasks, which seconds between tasks do not show. Gradients of weights alone
+are not launched ahead: a host does that when its device has become idle, which waits for the first launch then.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ class Launched(Simulation):
     def seconds(self, task: Task) -> float:
         piece = self.flights[task.seq_id].pieces[task.run]
         worker, device = piece.where(task.micro_batch), super().seconds(task)
-        end, last = self.until(worker, self.since.pop(task), device, self.launches.of(task.kind, piece.layers))
+        since = self.since.pop(task)
+        if task.kind == "W":  # put off until the device has nothing else to do (`runtime/put_off.py`)
+            since = self.now
+        end, last = self.until(worker, since, device, self.launches.of(task.kind, piece.layers))
         self.launched[task] = last
         return end - self.now
 
