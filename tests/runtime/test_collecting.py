@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sennit.runtime.collecting import YOUNG
+from sennit.runtime.collecting import NONE_FOUND, OFTEN, SELDOM, YOUNG, collecting_seldom
 from sennit.runtime.entry import Entry
 from sennit.runtime.plain import PlainEngine
 from tests.runtime.host_gpu import stand_in
@@ -63,3 +63,36 @@ def test_the_plain_loop_gives_back_how_often_python_looks(tmp_path: Path, monkey
     monkeypatch.setattr(PlainEngine, "run", watched)
     run(recipe(steps=3), tmp_path / "run", engine="plain")
     assert inside == [YOUNG] * 3 and gc.get_threshold() == before
+
+
+def cycle() -> None:
+    """Garbage."""
+    held: list[object] = []
+    held.append(held)
+
+
+def test_what_is_left_is_looked_at_once_more_seldom_unless_there_is_garbage() -> None:
+    before, callbacks, seen = gc.get_threshold(), [*gc.callbacks], list[int]()
+    gc.collect()
+    with collecting_seldom():
+        for found in [False] * (NONE_FOUND + 1) + [True] + [False] * NONE_FOUND:
+            if found:
+                cycle()
+            gc.collect(0)
+            assert gc.get_threshold()[0] == YOUNG
+            seen.append(gc.get_threshold()[1])
+    assert seen == [OFTEN] * (NONE_FOUND - 1) + [SELDOM] * 2 + [OFTEN] * NONE_FOUND + [SELDOM]
+    assert gc.get_threshold() == before and gc.callbacks == callbacks
+
+
+def test_garbage_that_is_found_seldom_is_found_when_there_must_be_room() -> None:
+    """`Tasks.make_room` looks at all that is not old."""
+    with collecting_seldom():
+        for _ in range(NONE_FOUND):
+            gc.collect(0)
+        held: list[object] = []
+        held.append(held)
+        gc.collect(0)  # it is left
+        del held
+        gc.collect(0)
+        assert gc.collect(1) >= 1
