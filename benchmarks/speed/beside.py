@@ -34,6 +34,7 @@ class Seen:
         links: bytes a second, as a profile names them.
         message_s: for a message: of the host, or between two devices if there are.
         shapes: of batches, by M and subnet.
+        hosts: whether what they do takes time.
     """
 
     recipe: Recipe
@@ -44,6 +45,7 @@ class Seen:
     links: Mapping[str, float]
     message_s: float
     shapes: Mapping[int, Mapping[int, str]]
+    hosts: bool = True
 
     def prices_for(self, row: Row) -> Prices | None:
         """Of its layers. For the plain loop those of any executor do: they say what a subnet takes beside another."""
@@ -53,6 +55,8 @@ class Seen:
 
     def host(self, row: Row) -> HostCost:
         """What the host adds."""
+        if not self.hosts:
+            return HostCost(0.0, 0.0)
         found = (self.rows.get(Row(name, row.micro_batches, executor=row.executor).key) for name in (LAYERS, STAGES))
         return host_cost(*((r["tasks"], r["idle_s"]) for r in found if r is not None and "tasks" in r))
 
@@ -74,7 +78,7 @@ class Seen:
 
     def launches(self, row: Row, load: PricedLoad) -> Launches | None:
         """What hosts take to launch, on GPUs."""
-        alone = self.told(row, LAYERS)
+        alone = self.told(row, LAYERS) if self.hosts else None
         if alone is None:
             return None
         return launches_of(alone, self.told(row, STAGES), *launched(load), self.told(row, HALVES))

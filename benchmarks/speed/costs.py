@@ -218,3 +218,10 @@ def shares_of(spans: Iterable[Span], sampled: range) -> Shares:
 def to_plain(prices: Prices) -> dict[str, Any]:
     """For the raw result."""
     return {"found": prices.found, "ratios": prices.ratios, "stepping": prices.stepping}
+
+
+def from_plain(profile: Profile, held: Mapping[str, Any]) -> Prices:
+    """What `to_plain` has made, from a file."""
+    found = {shape: {int(n): (f, b) for n, (f, b) in kinds.items()} for shape, kinds in held["found"].items()}
+    ratios = {shape: (f, b) for shape, (f, b) in held["ratios"].items()}
+    return Prices(profile, found, ratios, {int(n): seconds for n, seconds in held["stepping"].items()})
