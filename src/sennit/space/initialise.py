@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError, UserError, first_line
 from sennit.frames import raised_within
 from sennit.space.draw_parts import KNOWN, MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.grafted import Settings, refuse_grafted
+from sennit.space.lost import Constructing, Losing, refuse_lost
 from sennit.space.model_space import ModelSpace
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.strict_call import is_ours, refuse_arguments
@@ -56,25 +56,6 @@ COMPUTED = (
 KEEPING = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
 """Modules of torch whose hooks do so."""
 
-
-_DRAWS = frozenset(
-    "normal_ uniform_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ random_ fill_ zero_ constant_ "
-    "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_ ones_ zeros_".split()
-)
-
-
-class _WithoutDraws(TorchFunctionMode):
-    """Tensors without data are not filled: a third of the time that building a large space takes."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__name__", "") in _DRAWS:
-            filled = args[0] if args else kwargs.get("tensor")  # functions of nn.init pass it by name
-            if isinstance(filled, Tensor) and filled.is_meta:
-                return filled
-        return func(*args, **kwargs)
-
-
 HOOKED = (
     "parameter {name!r} has a hook on its gradient, which no engine would call: a layer's parameters are read from "
     "slots that come and go. Change the gradient inside the forward (a hook on an intermediate tensor, or an "
@@ -90,7 +71,7 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
     """
     refuse_arguments(factory, arguments, "space_args", SpaceError)
     try:
-        with torch.device("meta"), _WithoutDraws():
+        with torch.device("meta"), Constructing() as writes:
             space = factory(**arguments)
     except UserError:
         raise
@@ -108,6 +89,7 @@ def build_on_meta(factory: Callable[..., nn.Module], arguments: dict[str, Any]) 
         raise
     if not isinstance(space, nn.Module):
         raise SpaceError(f"space must name a ModelSpace class, {factory!r} returned {space!r}")
+    writes.note(space)
     refuse_grafted(space)
     for name, parameter in space.named_parameters():
         # they belong to one tensor, and what trains are other tensors: in slots, in staging, in other processes
@@ -140,8 +122,8 @@ def initialise(
         at_once: calls functions in processes that share what `allocate` gives; then up to `processes` draw at once.
 
     Raises:
-        SpaceError: a parameter or buffer that nothing initialises, or that is replaced by another, by name; something
-            beside them is changed.
+        SpaceError: a parameter or buffer that nothing initialises, that is replaced by another, or that loses what a
+            constructor gave it, by name; something beside them is changed.
     """
     names = canonical_names(space)
     tensors = [*unique_tensors(space).values()]
@@ -153,14 +135,15 @@ def initialise(
             if tensor is not None:
                 table[attribute] = memory[id(tensor)]
     there = list(_tables(space))
-    given = [(dict(table), [_place(t) for t in table.values()]) for *_, table in there]
+    held = [(dict(table), [_place(t) for t in table.values()]) for *_, table in there]
     own = any(not type(module).__module__.startswith(KNOWN) for module in space.modules())
     settings = Settings(space) if own else None
-    untouched = _draw(space, seed, list(memory.values()), at_once, processes)
+    losing = Losing(space, tensors, memory)
+    untouched = _draw(space, seed, list(memory.values()), losing, at_once, processes)
     if settings is not None:
         settings.refuse_changed(space)
     final = {id(memory[original]): name for original, name in names.items() if original in memory}
-    for (path, owner, kind, table), (before, places) in zip(there, given, strict=True):
+    for (path, owner, kind, table), (before, places) in zip(there, held, strict=True):
         where = f"{type(owner).__name__} at {path!r}" if path else "the space itself"
         was = dict(zip(before, places, strict=True))
         for attribute in (*before, *(new for new in table if new not in before)):
@@ -170,6 +153,8 @@ def initialise(
                 raise SpaceError(REPLACED.format(kind=kind, name=name, attribute=attribute, owner=where))
             if tensor is not None and id(tensor) in untouched:
                 raise SpaceError(UNCOVERED.format(kind=kind, name=final[id(tensor)], attribute=attribute, owner=where))
+            if tensor is not None and (given := losing.lost(tensor)) is not None:
+                refuse_lost(given, path, attribute, kind, where)
     return space
 
 
@@ -186,7 +171,7 @@ def _place(tensor: Tensor | None) -> Any:
 
 
 def _draw(
-    space: nn.Module, seed: int, memory: list[Tensor], at_once: AtOnce | None, processes: int
+    space: nn.Module, seed: int, memory: list[Tensor], losing: Losing, at_once: AtOnce | None, processes: int
 ) -> set[int]:  # fmt: skip
     """Draw all values, and return the ids of the tensors that nothing has written."""
     before = [t._version for t in memory]
@@ -205,7 +190,7 @@ def _draw(
                 if not (isinstance(space, ModelSpace) and space.init(path, module)):
                     reset = reset_of(module)
                     if reset is not None:
-                        reset()
+                        losing.around(reset)
         return [i for i, (tensor, held) in enumerate(zip(memory, before, strict=True)) if tensor._version != held]
 
     size = sum(tensor.nbytes for tensor in memory)
@@ -214,6 +199,7 @@ def _draw(
     else:
         told = at_once([partial(drawn, part) for part in parts_of(draws, processes)])
         written = {i for some in told for i in some}
+        losing.drawn_elsewhere()
     return {id(tensor) for i, tensor in enumerate(memory) if i not in written}
 
 
