@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from sennit.runtime import collecting
 from sennit.runtime.collecting import NONE_FOUND, OFTEN, SELDOM, YOUNG, collecting_seldom
 from sennit.runtime.entry import Entry
 from sennit.runtime.plain import PlainEngine
+from tests.runtime.cycles import LOG, NBYTES
 from tests.runtime.host_gpu import stand_in
 from tests.runtime.runs import recipe, run
 from tests.runtime.test_chimera import TIED
 from tests.runtime.test_replicas import NORMLESS
+from tests.runtime.test_sync_rules import CHAIN
 
 WINDOW = 8
 """Subnets after which is looked."""
@@ -96,3 +99,23 @@ def test_garbage_that_is_found_seldom_is_found_when_there_must_be_room() -> None
         del held
         gc.collect(0)
         assert gc.collect(1) >= 1
+
+
+@pytest.mark.parametrize("placed", [{"engine": "plain"}, {"workers": 2, "split": True}], ids=["plain", "pipeline"])
+def test_cycles_that_hold_memory_are_found_while_it_is_little(
+    placed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some 500 are left, of 1 MiB each; what was in use at a look is found by a later one."""
+    monkeypatch.setattr(collecting, "GROWN", 16 << 20)
+    monkeypatch.setattr(collecting, "PART", 1 << 20)
+    monkeypatch.setenv(LOG, str(tmp_path / "most"))
+    made = recipe(**{**CHAIN, "space": "cycles.py:Net", "steps": 90})
+    run(made, tmp_path / "run", **placed)
+    most = [int(path.read_text()) for path in tmp_path.glob("most.*")]
+    assert most and max(most) * NBYTES < 100 << 20
+
+
+def test_what_a_process_holds_for_itself_is_told() -> None:
+    before = collecting.held()
+    block = bytearray(b"1") * (64 << 20)
+    assert collecting.held() - before >= len(block) // 2

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from sennit.program.step import Program
 from sennit.runtime.batches import Batches
 from sennit.runtime.bells import LOW
+from sennit.runtime.collecting import between_subnets
 from sennit.runtime.coming import Coming
 from sennit.runtime.control import Line
 from sennit.runtime.delivery import Delivery
@@ -106,6 +107,7 @@ class Entry:
 
     def take_in(self, y: int) -> None:
         """Cut a subnet, and tell all parts of it."""
+        between_subnets()
         plans, placement, program = self.share.plans, self.share.placement, self.coming.let_in(y)
         plans.forget(int(self.share.low.min()))
         plans.tell(y, program.places)

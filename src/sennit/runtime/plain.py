@@ -24,7 +24,7 @@ from sennit.errors import NanLossError, SpaceError, UserError
 from sennit.program.step import Program
 from sennit.program.template import map_tree
 from sennit.recipe import Recipe, use_recipe
-from sennit.runtime.collecting import collecting_seldom
+from sennit.runtime.collecting import between_subnets, collecting_seldom
 from sennit.runtime.dryrun import names_nondeterminism
 from sennit.runtime.forked import in_children
 from sennit.runtime.full import refused_if_swallowed, told_if_full
@@ -110,6 +110,7 @@ class PlainEngine:
                 with told_if_full(FULL), refused_if_swallowed(self.device):
                     self.run(task)
                 self.next_id += 1
+                between_subnets()
                 self.on_result(Result(task.seq_id, task.arch, task.loss))
         self.log.flush()
         return Segment(self.next_id, time.perf_counter() - begin)

@@ -82,7 +82,7 @@ class Tasks:
 
     def make_room(self) -> None:
         """The device is full."""
-        gc.collect(1)  # what is not old: garbage may hold tensors, and is looked for seldom
+        gc.collect()  # garbage may hold tensors, and is looked for seldom
         self.stepping.settle()
         self.store.relieve()
         self.executor.relieve()
