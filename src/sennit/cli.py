@@ -43,8 +43,22 @@ def main(arguments: Sequence[str] | None = None, results: TextIO | None = None) 
         return failure.exit
 
 
+def open_streams() -> None:
+    """Streams that were closed lead nowhere (`sennit train RECIPE >&-`): else a file or a pipe would get their numbers,
+    and what is meant for people with it."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            assert opened == number
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
 def entry() -> None:
     """The program `sennit`: runs `main`, and ends without taking the interpreter apart, which takes torch seconds."""
+    open_streams()
     results: TextIO | None = None
     if "--json" in sys.argv:  # what user code prints must not get in between
         results = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import math
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -15,6 +16,17 @@ from sennit.commands.failure import Failure
 
 PIPED_WIDTH = 118
 """Columns of a table that no terminal shows."""
+
+
+class People(Console):
+    """stderr. Progress is for who waits: nothing ends because nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader is gone, as `head` is; what others write there goes nowhere either."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
 
 
 class Output:
@@ -60,7 +72,7 @@ class Output:
 
 
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = (People if stderr else Console)(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
     return console
