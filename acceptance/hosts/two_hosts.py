@@ -173,7 +173,8 @@ def result(out: Path) -> dict[str, Any]:
 
 
 def violations(out: Path) -> int:
-    rules = Rules.of_run(json.loads((out / "run.json").read_text()))
+    steps = json.loads((out / "result.json").read_text())["steps"]
+    rules = Rules.of_run(json.loads((out / "run.json").read_text()), end=steps)
     return sum(1 for _ in check(read_accesses(out / "access.jsonl"), rules))
 
 
