@@ -23,6 +23,7 @@ def beginning(facts: Facts, folder: RunFolder) -> tuple[int, State | None]:
     recipe = facts.request.recipe
     found = checkpoint.newest(folder.checkpoints, facts.identity, facts.recipe)
     if found is None:
+        refuse_to_lose(folder)
         folder.rewind({"losses.jsonl": 0, "access.jsonl": 0, "trace.jsonl": 0})
         return 0, None
     if found.seq_id > facts.end:
@@ -38,6 +39,21 @@ def beginning(facts: Facts, folder: RunFolder) -> tuple[int, State | None]:
     refuse_other_placement(recipe, folder, facts.request.placement)
     folder.rewind({"trace.jsonl": 0, **found.state["lengths"]})  # 0: of a version that made no traces
     return found.seq_id, State(found.weights, found.optimizer, found.state["versions"])
+
+
+def refuse_to_lose(folder: RunFolder) -> None:
+    """Raises:
+    UserError: a run has ended here, and its checkpoints are gone: it would begin anew, and write over its record.
+    """
+    try:
+        ended = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))["steps"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if ended:
+        raise UserError(
+            f"{folder.path} has the result of {ended} subnets, and no checkpoint to go on from: it would begin at subnet "
+            "0, and write over losses.jsonl and result.json. Put its folder checkpoints back, or give another --out"
+        )
 
 
 def past(folder: RunFolder, start: int) -> list[Result]:
