@@ -41,7 +41,7 @@ class Cache:
     def __init__(self, budget: int, eviction: Eviction) -> None:
         self.budget, self.eviction = budget, eviction
         self.entries: dict[Key, Entry] = {}
-        self.used = 0
+        self.used = self.dropped = 0
         self.room = 0
         """The largest share of a subnet so far, in bytes."""
 
@@ -102,4 +102,5 @@ class Cache:
         entry = self.entries.pop(key)
         assert not entry.pins, f"{key} is pinned by {sorted(entry.pins)}"
         self.used -= entry.nbytes
+        self.dropped += 1
         self.eviction.forget(key)

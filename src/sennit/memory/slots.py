@@ -185,6 +185,9 @@ class SlotStore:
         slot.ahead = True
         return True
 
+    def departed(self) -> int:
+        return self.cache.dropped
+
     def _resident(self, group: str, version: int) -> Slot:
         """The slot that holds a version, with all that is computed from now on seeing its bytes."""
         slot = self._brought(group, version)

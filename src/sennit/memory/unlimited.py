@@ -52,6 +52,9 @@ class Unlimited:
     def ahead(self, group: str, version: int) -> bool:
         return True
 
+    def departed(self) -> int:
+        return 0
+
     def relieve(self) -> None:
         """Nothing can leave."""
 

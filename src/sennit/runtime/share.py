@@ -127,6 +127,10 @@ class DeviceStore(Protocol):
         """Start fetching what will be read. False if it must wait."""
         ...
 
+    def departed(self) -> int:
+        """How many slots have been given up so far."""
+        ...
+
     def relieve(self) -> None:
         """The device is full: let leave what can."""
         ...

@@ -13,7 +13,7 @@ from itertools import islice
 
 from sennit.errors import BudgetError, RunError, UserError
 from sennit.memory.eviction import Key
-from sennit.memory.upcoming import Upcoming
+from sennit.memory.upcoming import Upcoming, Use
 from sennit.runtime.full import is_full
 from sennit.runtime.reading import Reading
 from sennit.runtime.share import DeviceStore
@@ -41,6 +41,10 @@ class SlotUse:
         """Of each run here, micro-batches whose forward has not begun."""
         self.aside: list[Task] = []
         """Forwards that there was no room for."""
+        self.sought: dict[Use, list[str]] = {}
+        """Of runs that were looked at ahead, groups that had to wait."""
+        self.departed = 0
+        """Slots that had been given up by then."""
 
     def foretell(self, seq_id: int, groups: Iterable[str]) -> None:
         """A subnet is drawn that will read these groups here.
@@ -144,9 +148,17 @@ class SlotUse:
         self.look_ahead()
 
     def look_ahead(self) -> None:
-        """Fetch what the next forwards read."""
+        """Fetch what the next forwards read. An idle worker does this again and again: what is there or on its way is
+        not looked for once more until a slot has been given up, which may be its own."""
         if not self.store.limited or not self.horizon:
             return
-        for (seq_id, _), keys in islice(self.upcoming.coming(), self.horizon):
-            for group, _ in keys:
-                self.store.ahead(group, self.reading.version(group, seq_id))
+        before, self.departed = self.departed, self.store.departed()
+        sought = self.sought if before == self.departed else {}
+        self.sought = {
+            (seq_id, run): [
+                group
+                for group in (sought[seq_id, run] if (seq_id, run) in sought else [group for group, _ in keys])
+                if not self.store.ahead(group, self.reading.version(group, seq_id))
+            ]
+            for (seq_id, run), keys in islice(self.upcoming.coming(), self.horizon)
+        }
