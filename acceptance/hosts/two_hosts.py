@@ -253,6 +253,7 @@ def main() -> None:
     reading.add_argument("--out", type=Path, required=True)
     reading.add_argument("--steps", type=int, default=40)
     options = reading.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces would stay
     link = Link()
     try:
         found = figures(link, options.out, options.steps)
