@@ -94,7 +94,7 @@ class WithOwn(sn.ModelSpace):
 def test_a_parameter_that_nothing_covers_is_named_with_the_way_out() -> None:
     with pytest.raises(SpaceError, match=r"parameter 'own.gain' of Own at 'own' has no initial value") as caught:
         initialise(build_on_meta(WithOwn, {"covered": False}), 0)
-    assert "def reset_parameters(self): nn.init.zeros_(self.gain)" in str(caught.value)
+    assert "def reset_parameters(self): ...  # such as nn.init.ones_(self.gain)" in str(caught.value)
     assert "def init(self, name, module)" in str(caught.value)
     assert torch.equal(unique_tensors(initialise(build_on_meta(WithOwn, {}), 0))["own.gain"], torch.ones(3))
 

@@ -186,3 +186,69 @@ def test_constructors_of_torch_give_nothing(layer: str) -> None:
     with torch.device("meta"), Constructing() as writes:
         LAYERS[layer]()
     assert not writes.given
+
+
+# -- what `init` writes
+
+
+class Tied(sn.ModelSpace):
+    """The head is the embedding's, or the other way round."""
+
+    def __init__(self, names: list[str], first: str = "embed") -> None:
+        super().__init__()
+        self.names = names
+        layers = {"embed": nn.Embedding(4, 3), "head": nn.Linear(3, 4)}
+        for name in (first, *(other for other in layers if other != first)):
+            self.add_module(name, layers[name])
+        self.head.weight = self.embed.weight
+
+    def init(self, name: str, module: Any) -> bool:
+        if name not in self.names:
+            return False
+        for parameter in module.parameters():
+            nn.init.constant_(parameter, 0.25)
+        return True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embed(x))
+
+
+def test_what_init_gives_to_a_tied_parameter_is_not_drawn_over() -> None:
+    with pytest.raises(SpaceError, match=r"'head\.weight' is one of them, tied: Linear has drawn it anew") as told:
+        initialise(build_on_meta(Tied, {"names": ["embed"]}), 0)
+    assert "if name in ('embed', 'head'):" in str(told.value)
+    both = initialise(build_on_meta(Tied, {"names": ["embed", "head"]}), 0)
+    last = initialise(build_on_meta(Tied, {"names": ["embed"], "first": "head"}), 0)
+    for space in (both, last):
+        assert bool((space.embed.weight == 0.25).all())  # type: ignore[operator,union-attr]
+
+
+class Forgets(Net):
+    def init(self, name: str, module: Any) -> Any:
+        if name == "head":
+            nn.init.zeros_(module.weight)
+
+
+class Extra(nn.Linear):
+    """Has more than torch's reset writes."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.gain = nn.Parameter(torch.empty(3))
+
+
+class Gains(Net):
+    def __init__(self, does: None = None) -> None:
+        super().__init__(does)
+        self.stem = Extra()
+
+    def init(self, name: str, module: Any) -> bool:
+        if name == "stem":
+            nn.init.ones_(module.gain)
+        return False
+
+
+def test_init_that_writes_and_does_not_say_so_is_refused_if_that_is_lost() -> None:
+    with pytest.raises(SpaceError, match=r"writes 'head\.weight', and returns None for 'head'"):
+        made(None, Forgets)
+    assert bool((made(None, Gains).stem.gain == 1).all())

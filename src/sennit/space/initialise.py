@@ -18,19 +18,21 @@ from sennit.errors import SpaceError, UserError, first_line
 from sennit.frames import raised_within
 from sennit.space.draw_parts import KNOWN, MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.grafted import Settings, refuse_grafted
-from sennit.space.lost import Constructing, Losing, refuse_lost
-from sennit.space.model_space import ModelSpace
+from sennit.space.lost import Constructing, Inits, Losing, refuse_lost
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.strict_call import is_ours, refuse_arguments
 from sennit.supernet.generators import generators_restored, seed_generators
 from sennit.supernet.keys import key_for, name_key
 
-UNCOVERED = """{kind} {name!r} of {owner} has no initial value: its module has no reset_parameters that sets it. The
-space is built without memory first, so values given in a constructor are lost, and what is written through `.data` is
-not seen. Either set it in the module,
-    def reset_parameters(self): nn.init.zeros_(self.{attribute})
-or in the space,
-    def init(self, name, module): ...; return True"""
+UNCOVERED = """{kind} {name!r} of {owner} has no initial value: nothing sets it, neither a reset_parameters of its
+module nor init of the space. The space is built without memory first, so values given in a constructor are lost, and
+what is written through `.data` is not seen. Either set it in the module,
+    def reset_parameters(self): ...  # such as nn.init.ones_(self.{attribute})
+or in the space, which is asked for each layer by name, and for itself by '',
+    def init(self, name, module):
+        if name != {path!r}: return False
+        ...  # all values of this layer
+        return True"""
 
 REPLACED = """{kind} {name!r} of {owner} was replaced while it got its initial value. Its memory was there before,
 and is where every worker looks. Write into it:
@@ -152,7 +154,9 @@ def initialise(
                 name = f"{path}.{attribute}" if path else attribute
                 raise SpaceError(REPLACED.format(kind=kind, name=name, attribute=attribute, owner=where))
             if tensor is not None and id(tensor) in untouched:
-                raise SpaceError(UNCOVERED.format(kind=kind, name=final[id(tensor)], attribute=attribute, owner=where))
+                raise SpaceError(
+                    UNCOVERED.format(kind=kind, name=final[id(tensor)], attribute=attribute, owner=where, path=path)
+                )
             if tensor is not None and (given := losing.lost(tensor)) is not None:
                 refuse_lost(given, path, attribute, kind, where)
     return space
@@ -174,7 +178,7 @@ def _draw(
     space: nn.Module, seed: int, memory: list[Tensor], losing: Losing, at_once: AtOnce | None, processes: int
 ) -> set[int]:  # fmt: skip
     """Draw all values, and return the ids of the tensors that nothing has written."""
-    before = [t._version for t in memory]
+    before, inits = [t._version for t in memory], Inits(space)
     draws: list[Draw] = []
     done: set[int] = set()
     for path, module in _children_first(space):
@@ -187,10 +191,11 @@ def _draw(
         with generators_restored(), torch.no_grad():
             for path, module in some:
                 seed_generators(key_for(seed, "init", name_key(path)))
-                if not (isinstance(space, ModelSpace) and space.init(path, module)):
-                    reset = reset_of(module)
-                    if reset is not None:
-                        losing.around(reset)
+                if inits.gives(path, module):
+                    continue
+                reset = reset_of(module)
+                if reset is not None:
+                    inits.around(path, module, partial(losing.around, reset))
         return [i for i, (tensor, held) in enumerate(zip(memory, before, strict=True)) if tensor._version != held]
 
     size = sum(tensor.nbytes for tensor in memory)

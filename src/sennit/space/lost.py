@@ -20,16 +20,27 @@ from torch.overrides import TorchFunctionMode
 
 from sennit.errors import SpaceError
 from sennit.frames import OURS
+from sennit.space.model_space import ModelSpace
 
 LOST = """{kind} {name!r} of {owner} is given a value in a constructor, at {where},
 which would be lost: a space is built without memory first, and this layer then gets its values from torch's own
-reset_parameters. Give it that value where values are drawn, in the space:
+reset_parameters. Take that out of the constructor, and give values where they are drawn, in the space:
     def init(self, name, module):
         if name == {path!r}:
-            ...  # such as nn.init.zeros_(module.{attribute})
+            ...  # all values of this layer, such as nn.init.zeros_(module.{attribute})
             return True
-        return False
-For torch's own values leave it out of the constructor, or say so there: module.reset_parameters(); return True"""
+        return False  # torch's own
+or, of a function that is applied to all:
+        function(module)
+        return isinstance(module, (nn.Linear, nn.Embedding))  # those that it gives all their values
+Return True for each layer of a tied parameter."""
+
+FORGOT = """init of the space writes {name!r}, and returns {returned!r} for {path!r}: so the layer got its values from
+its own reset_parameters, and what init wrote is lost. Return True where init gives a layer all its values"""
+
+TIED = """init of the space gives {first!r} its values, and {name!r} is one of them, tied: {owner} has drawn it anew
+by its reset_parameters, so what init wrote is lost. Return True for {path!r} as well:
+    if name in ({first!r}, {path!r}):"""
 
 RESETS = ("reset_parameters", "_reset_parameters")
 
@@ -146,6 +157,56 @@ def _writer() -> str | None:
             first = False
         frame = frame.f_back
     return where or "an unknown place"
+
+
+def own_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers of a module without those below it, by name."""
+    held = {**module._parameters, **module._buffers}
+    return {name: tensor for name, tensor in held.items() if tensor is not None}
+
+
+class Inits:
+    """What `init` of a space has written, and whether a reset writes over it."""
+
+    def __init__(self, space: nn.Module) -> None:
+        self.space = space
+        self.own = isinstance(space, ModelSpace) and type(space).init is not ModelSpace.init
+        self.given: dict[int, str] = {}
+        """Layer by id of a tensor that `init` gave its value."""
+        self.wrote: dict[str, Any] = {}
+        """Tensors of the last module that it wrote without saying so, and what it returned."""
+
+    def gives(self, path: str, module: nn.Module) -> bool:
+        """Whether `init` gives a module its values."""
+        self.wrote = {}
+        if not self.own:
+            return False
+        assert isinstance(self.space, ModelSpace)
+        tensors = own_tensors(module)
+        before = {name: tensor._version for name, tensor in tensors.items()}
+        returned = self.space.init(path, module)
+        wrote = [name for name, tensor in tensors.items() if tensor._version != before[name]]
+        if returned:
+            self.given |= {id(tensors[name]): path for name in wrote}
+        else:
+            self.wrote = dict.fromkeys(wrote, returned)
+        return bool(returned)
+
+    def around(self, path: str, module: nn.Module, reset: Callable[[], Any]) -> None:
+        """Call a reset of a module that `init` does not give its values.
+
+        Raises:
+            SpaceError: it writes over what `init` wrote, here or as that of another layer.
+        """
+        tensors = own_tensors(module) if self.given or self.wrote else {}
+        known = {name: t._version for name, t in tensors.items() if name in self.wrote or id(t) in self.given}
+        reset()
+        for name in (name for name, version in known.items() if tensors[name]._version != version):
+            whole, owner = f"{path}.{name}" if path else name, type(module).__name__
+            if name in self.wrote:
+                raise SpaceError(FORGOT.format(name=whole, returned=self.wrote[name], path=path))
+            first = self.given[id(tensors[name])]
+            raise SpaceError(TIED.format(first=first, name=whole, owner=owner, path=path))
 
 
 class Losing:
