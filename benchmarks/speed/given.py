@@ -93,4 +93,5 @@ def ways_of(given: argparse.Namespace, blocks: int) -> Ways:
 
 
 def micro_batches_of(given: argparse.Namespace) -> tuple[int, ...]:
+    """M of the rows; the last is the recommended one."""
     return tuple(int(m) for m in given.micro_batches.split(","))

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import sennit as sn
 from sennit.errors import SpaceError
+from sennit.space.constructing import Constructing
 from sennit.space.initialise import build_on_meta, initialise
-from sennit.space.lost import Constructing
 
 
 class Net(sn.ModelSpace):

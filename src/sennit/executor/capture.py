@@ -118,7 +118,7 @@ class CudaGraphs:
         computing = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(computing)
         graphs: list[Graph] = []
-        with torch.cuda.stream(self.stream), garbage_waits():
+        with torch.cuda.stream(self.stream), _garbage_waits():
             with no_host_draws(), _no_waiting():
                 for _ in range(runs):
                     for call in calls:
@@ -143,7 +143,7 @@ class CudaGraphs:
 
 
 @contextmanager
-def garbage_waits() -> Iterator[None]:
+def _garbage_waits() -> Iterator[None]:
     """Python does not look for garbage by itself: a graph that is freed while its thread captures another one spoils
     that ("operation failed due to a previous error during capture")."""
     looks = gc.isenabled()

@@ -41,7 +41,9 @@ class Cache:
     def __init__(self, budget: int, eviction: Eviction) -> None:
         self.budget, self.eviction = budget, eviction
         self.entries: dict[Key, Entry] = {}
-        self.used = self.dropped = 0
+        self.used = 0
+        self.dropped = 0
+        """Slots given up so far."""
         self.room = 0
         """The largest share of a subnet so far, in bytes."""
 

@@ -42,8 +42,10 @@ def beginning(facts: Facts, folder: RunFolder) -> tuple[int, State | None]:
 
 
 def refuse_to_lose(folder: RunFolder) -> None:
-    """Raises:
-    UserError: a run has ended here, and its checkpoints are gone: it would begin anew, and write over its record.
+    """A run that has ended does not begin anew, and write over its record, because its checkpoints are gone.
+
+    Raises:
+        UserError: that is so here.
     """
     try:
         ended = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))["steps"]

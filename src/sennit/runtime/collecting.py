@@ -49,7 +49,7 @@ class Watch:
     def __init__(self) -> None:
         self.empty = 0
         """Looks in a row that have found nothing."""
-        self.held, self.grown = held(), 0
+        self.after, self.grown = private_bytes(), 0
         """Bytes after the last look for more memory, and how many of these there were."""
         gc.set_threshold(YOUNG, OFTEN)
         gc.callbacks.append(self)
@@ -61,18 +61,18 @@ class Watch:
 
     def look(self) -> None:
         """If there is more memory."""
-        if held() < self.held + self.held // PART + GROWN:
+        if private_bytes() < self.after + self.after // PART + GROWN:
             return
         self.grown += 1
         if gc.collect(1 if self.grown % WHOLE else 2):
             _trim()
-        self.held = held()
+        self.after = private_bytes()
 
 
 _watches: list[Watch] = []
 
 
-def held() -> int:
+def private_bytes() -> int:
     """Bytes that this process holds for itself; 0 where that is not told."""
     try:
         with open("/proc/self/statm") as file:

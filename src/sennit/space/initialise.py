@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from sennit.errors import SpaceError, UserError, first_line
 from sennit.frames import raised_within
+from sennit.space.constructing import Constructing
 from sennit.space.draw_parts import KNOWN, MANY, AtOnce, Draw, independent, parts_of, reset_of
 from sennit.space.grafted import Settings, refuse_grafted
-from sennit.space.lost import Constructing, Inits, Losing, refuse_lost
+from sennit.space.inits import Inits
+from sennit.space.lost import LOST, Losing
 from sennit.space.names import canonical_names, unique_tensors
 from sennit.strict_call import is_ours, refuse_arguments
 from sennit.supernet.generators import generators_restored, seed_generators
@@ -158,7 +160,10 @@ def initialise(
                     UNCOVERED.format(kind=kind, name=final[id(tensor)], attribute=attribute, owner=where, path=path)
                 )
             if tensor is not None and (given := losing.lost(tensor)) is not None:
-                refuse_lost(given, path, attribute, kind, where)
+                name = final[id(tensor)]
+                raise SpaceError(
+                    LOST.format(kind=kind, name=name, owner=where, where=given.where, path=path, attribute=attribute)
+                )
     return space
 
 
