@@ -1,8 +1,10 @@
 """Values that a constructor gives to a layer which then gets others: refused, since they would be lost without a word.
 
-constructor   nn.init.zeros_(self.head.weight)      noted (`space/constructing.py`)
-drawing       head.reset_parameters()               torch's own: what was noted is lost, unless
+    constructor   nn.init.zeros_(self.head.weight)      noted (`space/constructing.py`)
+    drawing       head.reset_parameters()               torch's own: what was noted is lost, unless
               reset_parameters of a user's, `init`  write it later, or it is the same constant
+
+What is refused is told with its name and the line that wrote it.
 """
 
 from __future__ import annotations
