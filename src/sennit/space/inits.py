@@ -1,7 +1,7 @@
 """`Inits`: what `init` of a space writes, and that no reset writes over it without a word.
 
     init(name, module) ── True ──▶ written: kept, unless a reset of another layer draws a tied parameter anew
-                   └─ False ─▶ reset_parameters of the layer; what init wrote all the same is lost if that writes it
+                       └─ False ─▶ reset_parameters of the layer; what init wrote all the same is lost if that writes it
 
 Both are refused by name.
 """

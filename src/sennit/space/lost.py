@@ -2,7 +2,7 @@
 
     constructor   nn.init.zeros_(self.head.weight)      noted (`space/constructing.py`)
     drawing       head.reset_parameters()               torch's own: what was noted is lost, unless
-              reset_parameters of a user's, `init`  write it later, or it is the same constant
+                  reset_parameters of a user's, `init`  write it later, or it is the same constant
 
 What is refused is told with its name and the line that wrote it.
 """
