@@ -2,6 +2,7 @@
 
     python benchmarks/table2.py --ende en_de_help.tsv.gz --cifar cifar10_jpeg.npz --out table2.json
                                 [--spaces nlp.c3,cv.c3] [--batch 12288,64] [--steps 40] [--budget 11] [--device cpu]
+                                [--gpus 2] [--reference] [--draw-once]
     python benchmarks/table2.py --show FILE...          # the joined table of kept results, nothing runs
 
 A row is a space on D devices, D = 1 up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens or images
@@ -10,7 +11,8 @@ but its first quarter are told: `exec`, seconds that tasks of a subnet take, bub
 utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some subnets each, until
 the device is full or `--limit` times the first is reached: the largest that fitted beside slots that fill the budget,
 no task having been run again. `--reference` trains by the plain loop, too, and compares the hashes. A space that does
-not fit is a row that says why. What the paper's figures mean stands in `table2_rows.py`.
+not fit is a row that says why. With `--draw-once` all runs of a space begin with the same pages of initial weights,
+which need room on the host beside a run's store. What the paper's figures mean stands in `table2_rows.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import torch
 from eviction import store_of
 from given import kept, showing
 from runs import commit, equal, free_bytes, or_why, prepare, run, timed_recipe
+from speed.kept import Kept
 from table2_rows import PAPER, table
 
 from sennit.memory import cuda
@@ -126,6 +129,8 @@ def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Calla
         keep(row)
         return
     rows: list[dict[str, Any]] = []
+    if given.draw_once:
+        Kept(recipe)
     for devices in range(1, given.gpus + 1):
         where = Placement(workers=devices, device=given.device, budget=given.budget, **given.placement)
         told = or_why(lambda where=where: {"prepare_s": prepare(recipe, where)})
@@ -156,6 +161,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--placement", type=json.loads, default={}, help="more of it, as a JSON object")
     parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--draw-once", action="store_true")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--commit", help="of this code, where git cannot tell")
     parser.add_argument("--show", type=kept, nargs="+", action=showing(table), metavar="FILE", help="results to print")

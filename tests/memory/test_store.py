@@ -28,11 +28,11 @@ class Net(sn.ModelSpace):
         self.empty = nn.Parameter(torch.empty(0))
 
 
-def store(shared: str = "strict", optimizer: str = "adam") -> HostStore:
+def store(shared: str = "strict", optimizer: str = "adam", whole: bool = False) -> HostStore:
     with torch.device("meta"):
         net = Net()
     written = [f"norm.{name}" for name, _ in net.norm.named_buffers()]
-    return HostStore(net, Groups(net, written), frozenset({"a"}), Shared.parse(shared), optimizer, {})
+    return HostStore(net, Groups(net, written), frozenset({"a"}), Shared.parse(shared), optimizer, {}, whole)
 
 
 def filled(host: HostStore) -> HostStore:

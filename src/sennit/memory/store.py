@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sennit.memory import pages
 from sennit.memory.layout import Layout, Region
 from sennit.program.groups import Group, Groups
 from sennit.space.draw_parts import MANY, AtOnce
@@ -35,11 +36,12 @@ class HostStore:
         groups: its groups.
         always: names of always-shared groups, for the slots of `delayed:K`.
         optimizer, arguments: as in the recipe.
+        whole: all of it will be in the host's memory, as pinning wants; else what is not used costs none.
     """
 
     def __init__(
         self, skeleton: nn.Module, groups: Groups, always: frozenset[str], shared: Shared,
-        optimizer: str, arguments: Mapping[str, Any],
+        optimizer: str, arguments: Mapping[str, Any], whole: bool = False,
     ) -> None:  # fmt: skip
         self.groups, self.shared = groups, shared
         self.optimizer_name, self.optimizer_arguments = optimizer, dict(arguments)
@@ -75,7 +77,7 @@ class HostStore:
                 self.waiting[group.name] = [layout.region([*members, *flags]) for _ in range(shared.lag)]
         held = {name for group in groups.all for name in group.names}
         self.constants = layout.region([(n, t) for n, t in tensors.items() if n not in held])
-        self.memory = mmap.mmap(-1, max(layout.size, mmap.PAGESIZE))
+        self.memory = pages.shared(layout.size, whole)
         self.views: dict[str, list[dict[str, Tensor]]] = {
             name: [region.views(self.memory) for region in regions] for name, regions in self.slots.items()
         }
@@ -104,9 +106,9 @@ class HostStore:
         Args:
             at_once: calls functions in processes that share this memory.
         """
-        pages = np.frombuffer(self.memory, dtype=np.uint8)[:: mmap.PAGESIZE]
+        each = np.frombuffer(self.memory, dtype=np.uint8)[:: mmap.PAGESIZE]
         if len(self.memory) >= MANY:
-            at_once([partial(_touch, part) for part in np.array_split(pages, processes)])
+            at_once([partial(_touch, part) for part in np.array_split(each, processes)])
 
     # -- where things are
 
@@ -286,6 +288,6 @@ class HostStore:
         return self.groups.by_name[name]
 
 
-def _touch(pages: np.ndarray) -> None:
+def _touch(bytes_of_pages: np.ndarray) -> None:
     """Read a byte of each page."""
-    pages.max(initial=0)
+    bytes_of_pages.max(initial=0)

@@ -60,7 +60,7 @@ class Pipeline:
         built = recipe.built
         self.store = HostStore(
             built.recordings.skeleton, built.groups, built.always[0] | built.always[1], recipe.sharing,
-            recipe.optimizer_name, recipe.optimizer_arguments,
+            recipe.optimizer_name, recipe.optimizer_arguments, whole=placement.device == "cuda",
         )  # fmt: skip
         if state is None:
             space = build_on_meta(built.space_factory, recipe.space_args)
