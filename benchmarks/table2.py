@@ -2,10 +2,10 @@
 
     python benchmarks/table2.py --ende en_de_help.tsv.gz --cifar cifar10_jpeg.npz --out table2.json
                                 [--spaces nlp.c3,cv.c3] [--batch 12288,64] [--steps 40] [--budget 11] [--device cpu]
-                                [--gpus 2] [--reference] [--draw-once]
+                                [--gpus 2 [--least 2]] [--reference] [--draw-once]
     python benchmarks/table2.py --show FILE...          # the joined table of kept results, nothing runs
 
-A row is a space on D devices, D = 1 up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens or images
+A row is a space on D devices, D = `--least` up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens or images
 (default: the paper's 192 x 64, and 64), with real copies and steps, layers coming and going under `--budget`. Of all
 but its first quarter are told: `exec`, seconds that tasks of a subnet take, bubbles left out; `bubble`; and
 utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some subnets each, until
@@ -131,7 +131,7 @@ def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Calla
     rows: list[dict[str, Any]] = []
     if given.draw_once:
         Kept(recipe)
-    for devices in range(1, given.gpus + 1):
+    for devices in range(given.least, given.gpus + 1):
         where = Placement(workers=devices, device=given.device, budget=given.budget, **given.placement)
         told = or_why(lambda where=where: {"prepare_s": prepare(recipe, where)})
         if "why" not in told:
@@ -158,7 +158,8 @@ def main() -> int:
     parser.add_argument(
         "--host", type=float, default=0.0, help="GiB of the host, if it tells less before they are used"
     )
-    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--least", type=int, default=1, help="devices of a space's first row")
+    parser.add_argument("--gpus", type=int, default=1, help="devices of its last row")
     parser.add_argument("--placement", type=json.loads, default={}, help="more of it, as a JSON object")
     parser.add_argument("--reference", action="store_true")
     parser.add_argument("--draw-once", action="store_true")
