@@ -5,14 +5,15 @@
                                 [--gpus 2 [--least 2]] [--reference] [--draw-once]
     python benchmarks/table2.py --show FILE...          # the joined table of kept results, nothing runs
 
-A row is a space on D devices, D = `--least` up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens or images
-(default: the paper's 192 x 64, and 64), with real copies and steps, layers coming and going under `--budget`. Of all
-but its first quarter are told: `exec`, seconds that tasks of a subnet take, bubbles left out; `bubble`; and
-utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some subnets each, until
-the device is full or `--limit` times the first is reached: the largest that fitted beside slots that fill the budget,
-no task having been run again. `--reference` trains by the plain loop, too, and compares the hashes. A space that does
-not fit is a row that says why. With `--draw-once` all runs of a space begin with the same pages of initial weights,
-which need room on the host beside a run's store. What the paper's figures mean stands in `table2_rows.py`.
+A row is a space on D devices, D = `--least` up to `--gpus`. It is trained for `--steps` subnets of `--batch` tokens
+or images (default: the paper's 192 x 64, and 64), with real copies and steps, layers coming and going under
+`--budget`. Of all but its first quarter are told: `exec`, seconds that tasks of a subnet take, bubbles left out;
+`bubble`; and utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some
+subnets each, until the device is full or `--limit` times the first is reached: the largest that fitted beside slots
+that fill the budget, no task having been run again. `--reference` trains by the plain loop, too, and compares the
+hashes. A space that does not fit is a row that says why. With `--draw-once` all runs of a space begin with the same
+pages of initial weights, which need room on the host beside a run's store. What the paper's figures mean stands in
+`table2_rows.py`.
 """
 
 from __future__ import annotations
