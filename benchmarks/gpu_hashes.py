@@ -63,15 +63,14 @@ def main() -> int:
     }  # fmt: skip
     runs = joined(given.join, facts)
     facts["prepare_s"] = prepare(recipe, Placement(device=given.device))
-    if given.draw_once:
-        Kept(recipe)
+    drawn = Kept(recipe).nbytes if given.draw_once else 0
     chosen = given.runs.split(";") if given.runs else [f"pipeline {n + 1}" for n in range(given.gpus)] + ["plain 1"]
     good = True
     for engine, workers in map(str.split, chosen):
         more = given.placement if engine == "pipeline" else {}
         placement = Placement(workers=int(workers), device=given.device, **more)
         a_gpu_each(placement)
-        runs.append(run(recipe, "plain" if engine == "plain" else "pipeline", placement, given.steps))
+        runs.append(run(recipe, "plain" if engine == "plain" else "pipeline", placement, given.steps, drawn=drawn))
         good = equal(runs) and all("why" not in row for row in runs)
         print(json.dumps({k: str(v)[:100] for k, v in runs[-1].items() if k != "placement"}), flush=True)
         written = {**facts, "equal": good, "runs": runs}

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,14 @@ def prepare(recipe: Recipe, placement: Placement) -> float:
 
 def run(
     recipe: Recipe, engine: EngineName, placement: Placement, steps: int, offload: bool = False, warm: int = 0,
-    keep: Path | None = None,
+    keep: Path | None = None, drawn: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in a process of its own.
 
     Args:
         warm: subnets at the beginning that `timed` leaves out.
         keep: gets the trace.
+        drawn: bytes of initial weights that were drawn before (`speed/kept.py`).
 
     Returns:
         What `result.json` has, with `ms_per_subnet`, `setup_s` (all but training), `host_bytes`; or what failed: `why`.
@@ -86,7 +88,8 @@ def run(
         "engine": engine + (" --offload" if offload else ""), "placement": asdict(placement), "steps": steps
     }  # fmt: skip
     began = time.monotonic()
-    told.update(in_child(lambda: or_why(lambda: _trained(recipe, engine, placement, steps, offload, warm, keep))))
+    train_it = partial(_trained, recipe, engine, placement, steps, offload, warm, keep, drawn)
+    told.update(in_child(lambda: or_why(train_it)))
     told["wall_s"] = time.monotonic() - began
     if "seconds_training" in told:
         told["setup_s"] = told["wall_s"] - told["seconds_training"]
@@ -102,9 +105,10 @@ def or_why(function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _trained(
-    recipe: Recipe, engine: EngineName, placement: Placement, steps: int, offload: bool, warm: int, keep: Path | None
-) -> dict[str, Any]:
-    host = HostMemory()
+    recipe: Recipe, engine: EngineName, placement: Placement, steps: int, offload: bool, warm: int, keep: Path | None,
+    drawn: int,
+) -> dict[str, Any]:  # fmt: skip
+    host = HostMemory(drawn)
     with tempfile.TemporaryDirectory() as folder:
         request = Request(
             recipe=recipe, engine=engine, placement=placement, offload=offload, out=Path(folder) / "run", steps=steps,
@@ -147,10 +151,15 @@ def counters(trace: Trace) -> dict[str, float]:
 
 
 class HostMemory:
-    """The most memory that this process and its children have had, shared pages counted once."""
+    """The most memory that this process and its children have had, shared pages counted once.
 
-    def __init__(self) -> None:
-        self.most = 0
+    Args:
+        inherited: bytes that every one of them has from who started this process: the system counts them as each one's
+            own, and the run would not have them by itself.
+    """
+
+    def __init__(self, inherited: int = 0) -> None:
+        self.most, self.inherited = 0, inherited
 
     def look(self, progress: Progress) -> None:
         """Called after each subnet."""
@@ -161,7 +170,7 @@ class HostMemory:
             except OSError:
                 continue  # it has ended
             if me in (facts["Pid"].strip(), facts["PPid"].strip()):
-                alone += int(facts.get("RssAnon", "0").split()[0]) << 10
+                alone += max(0, (int(facts.get("RssAnon", "0").split()[0]) << 10) - self.inherited)
                 shared = max(shared, int(facts.get("RssShmem", "0").split()[0]) << 10)
         self.most = max(self.most, alone + shared)
 

@@ -130,19 +130,18 @@ def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Calla
         keep(row)
         return
     rows: list[dict[str, Any]] = []
-    if given.draw_once:
-        Kept(recipe)
+    drawn = Kept(recipe).nbytes if given.draw_once else 0
     for devices in range(given.least, given.gpus + 1):
         where = Placement(workers=devices, device=given.device, budget=given.budget, **given.placement)
         told = or_why(lambda where=where: {"prepare_s": prepare(recipe, where)})
         if "why" not in told:
-            told.update(run(recipe, "pipeline", where, given.steps, warm=given.steps // 4))
+            told.update(run(recipe, "pipeline", where, given.steps, warm=given.steps // 4, drawn=drawn))
         rows.append({**row, "devices": devices, **told})
         if "why" not in told and given.limit > 1:
             rows[-1].update(largest(recipe, where, given.limit, given.memory))
         keep(rows[-1])
     if given.reference and any("why" not in r for r in rows):
-        plain = run(recipe, "plain", Placement(device=given.device), given.steps)
+        plain = run(recipe, "plain", Placement(device=given.device), given.steps, drawn=drawn)
         keep({**row, "devices": 1, **plain, "equal": "why" not in plain and equal([*rows, plain])})
 
 

@@ -1,8 +1,7 @@
 """`Kept`: the initial weights of a recipe's supernet, drawn once for all runs of a command.
 
 Every run begins with the same bits, and drawing billions of them takes longer than training. The process that starts
-the runs draws them; a run is a forked child, which sees them without a copy. The plain loop trains on these pages (they
-are the child's own once it writes), a pipeline copies them into its store.
+the runs draws them; a run is a forked child, which sees them, and copies them into memory of its own or its store.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ class Kept:
     """Stands in for `initialise` in this process and its children.
 
     Attributes:
+        nbytes: of the weights.
         wanted: whether runs need weights at all; on virtual devices they do not.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         space = initialise(build_on_meta(recipe.built.space_factory, recipe.space_args), recipe.seed)
         self.held, self.seed, self.wanted = unique_tensors(space), recipe.seed, True
+        self.nbytes = sum(tensor.nbytes for tensor in self.held.values())
         for module in (sennit.runtime.pipeline, sennit.supernet.build):
             module.initialise = self.initialise  # type: ignore[attr-defined]
 
