@@ -17,6 +17,7 @@ from sennit.memory.layout import BOUNDARY
 from sennit.memory.parcel import numbers
 from sennit.memory.slots import SlotStore
 from sennit.memory.stepped import Made, Stepped
+from sennit.memory.store import HostStore
 from sennit.runtime import gpu
 from sennit.runtime.slot_use import SlotUse
 from sennit.runtime.subnet import Subnet
@@ -65,6 +66,11 @@ def test_what_is_passed_on_has_the_bits_of_the_plain_loop(
     result = run(made, tmp_path / "run", **placed)
     assert hashes(result) == plain and not violations(tmp_path / "run")
     assert result["slots"]["passed"] > 0
+    host = HostStore(
+        made.built.recordings.skeleton, made.built.groups, made.built.always[0], made.sharing, made.optimizer_name,
+        made.optimizer_arguments,
+    )  # fmt: skip
+    assert result["slots"]["written_bytes"] <= sum(host.coming_and_going.values()), "more than once, at the end"
 
 
 def test_what_is_passed_on_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

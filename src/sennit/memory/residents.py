@@ -64,7 +64,7 @@ class Residents:
         flat, after = self.pool.take(region.nbytes, self.cache.used)
         leaves = {n: nn.Parameter(t, requires_grad=state is not None) for n, t in region.views_of(flat).items()}
         slot = self.slots[group, 0] = Slot(region, flat, leaves, used=after)
-        if state is not None and group not in self.passed.elsewhere:
+        if state is not None and group not in self.passed.stepped.elsewhere:
             slot.state_region = state
             slot.state, after = self.pool.take(state.nbytes, self.cache.used)
             slot.used = [*slot.used, *after]

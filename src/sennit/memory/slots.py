@@ -8,8 +8,8 @@
 A slot holds a group's tensors and its optimizer state. The step runs in the slot. A group that other workers use too
 (`wandering`) is written back at once, any other when it leaves, or at a cut; its version is published when the bytes
 are there. Of a wandering group that one worker alone steps, that worker keeps the state and the others have none
-(`Stepped`). Buffers, constants and the slots of `delayed:K` are in use all the time: a store without a budget keeps
-them.
+(`Stepped`); if they get the weights from its device, it is written back at once only for those that ask (`Passed`).
+Buffers, constants and the slots of `delayed:K` are in use all the time: a store without a budget keeps them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SlotStore:
     ) -> None:  # fmt: skip
         self.kept, self.host, self.device, self.wandering = kept, kept.host, device, wandering
         self.stepped = stepped
-        self.passed = Passed(stepped.elsewhere)
+        self.passed = Passed(self.host, stepped)
         optimizer = Optimizer(self.host.optimizer_name, self.host.optimizer_arguments, device.torch_device)
         self.due = Due(optimizer, self._taken)
         self.residents = Residents(self.host, device, budget, eviction, self.passed, self.due.take)
@@ -77,7 +77,7 @@ class SlotStore:
     # -- what is known of tasks
 
     def announce(self, ring: Callable[[str], None]) -> None:
-        self.leaving.ring = ring
+        self.leaving.ring = self.passed.ring = ring
 
     def foresee(self, next_use: Callable[[Key], float]) -> None:
         if isinstance(self.cache.eviction, LatestNextUse):
@@ -266,7 +266,9 @@ class SlotStore:
         mark = self.device.mark()  # what is passed on has been read as well
         for _, _, slot in fresh:
             slot.used = [mark]
-        self.leaving.bring([made for made in fresh if made[0] in self.wandering], self.stepped.here)
+        back = [made for made in fresh if made[0] in self.wandering and not self.passed.stays(made[0])]
+        if back:
+            self.leaving.bring(back, self.stepped.here)
 
     # -- from device to device
 
@@ -285,6 +287,10 @@ class SlotStore:
     # -- back to the host
 
     def poll(self) -> None:
+        for group in self.passed.wanted():
+            slot = self.slots.get((group, 0))
+            if slot is not None and slot.dirty and not any(slot is made for *_, made in self.fresh):
+                self.leaving.bring([(group, slot.known, slot)], self.stepped.here)
         self.leaving.poll()
 
     def expecting(self) -> bool:

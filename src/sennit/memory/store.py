@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.memory import pages
-from sennit.memory.layout import Layout, Region
+from sennit.memory.layout import BOUNDARY, Layout, Region
 from sennit.program.groups import Group, Groups
 from sennit.space.draw_parts import MANY, AtOnce
 from sennit.space.names import non_persistent, unique_tensors
@@ -77,6 +77,7 @@ class HostStore:
                 self.waiting[group.name] = [layout.region([*members, *flags]) for _ in range(shared.lag)]
         held = {name for group in groups.all for name in group.names}
         self.constants = layout.region([(n, t) for n, t in tensors.items() if n not in held])
+        asked = layout.region([("asked", torch.empty(len(self.coming_and_going), dtype=torch.uint8, device="meta"))])
         self.memory = pages.shared(layout.size, whole)
         self.views: dict[str, list[dict[str, Tensor]]] = {
             name: [region.views(self.memory) for region in regions] for name, regions in self.slots.items()
@@ -84,6 +85,8 @@ class HostStore:
         self.state_views = {name: region.views(self.memory) for name, region in self.state.items()}
         self.waiting_views = {name: [r.views(self.memory) for r in rs] for name, rs in self.waiting.items()}
         self.constant_views = self.constants.views(self.memory)
+        self.asked = np.frombuffer(self.memory, np.uint8, len(self.coming_and_going), asked.offset + BOUNDARY)
+        """Of each group that comes and goes: whether somebody wants every version here at once. See `Asked`."""
         self.words: dict[str, list[np.ndarray]] = {
             name: [region.words(self.memory) for region in regions] for name, regions in self.slots.items()
         }

@@ -16,10 +16,12 @@ import mmap
 import os
 from collections.abc import Iterable
 
+from sennit.memory.asked import ASKED
+
 LOW = "low-water mark"
 """What to wait for until a subnet is finished everywhere."""
 
-_BITS = 63
+_BITS = 62
 
 
 class Bells:
@@ -32,7 +34,7 @@ class Bells:
 
     def __init__(self, workers: int, groups: Iterable[str]) -> None:
         self._awaited = memoryview(mmap.mmap(-1, max(8 * workers, mmap.PAGESIZE))).cast("Q")[:workers]
-        self._bits = {LOW: 1 << _BITS, **{group: 1 << i % _BITS for i, group in enumerate(groups)}}
+        self._bits = {LOW: 1 << 63, ASKED: 1 << _BITS, **{group: 1 << i % _BITS for i, group in enumerate(groups)}}
         self._pipes = [os.pipe() for _ in range(workers)]
         for pipe in self._pipes:
             for end in pipe:
@@ -43,7 +45,7 @@ class Bells:
         return self._pipes[rank][0]
 
     def put_up(self, rank: int, names: Iterable[str]) -> bool:
-        """Put up what worker `rank` waits for: names of groups, or `LOW`.
+        """Put up what worker `rank` waits for: names of groups, `LOW` or `ASKED`.
 
         Returns:
             Whether it was up before: then everything was looked at since, and the worker may sleep.

@@ -1,10 +1,10 @@
 """`Passing`: new versions go straight from the GPU that stepped them to those that read them.
 
     stepper   step ─┬─ weights of all groups stepped at once, one piece ──▶ reader: copied into slots, read from there
-                    └─ to the host store, and published when they are there ──▶ a reader that has given up its slot
+                    └─ of groups that a reader asked for: to the host store, and published when they are there
+    reader    no slot for a group, or given up ── asks for it ──▶ reads the host's
 
-The bytes are the same. The host store has every version in the end, so a reader may have no slot for a group, or give
-it up: what is passed on is left out then, and it reads the host's.
+The bytes are the same. The host store has the last version of all at a cut.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from sennit.errors import UserError
+from sennit.memory.asked import ASKED
 from sennit.runtime.batches import Batches
 from sennit.runtime.bells import LOW
 from sennit.runtime.channel import Channel, Message
@@ -286,6 +287,8 @@ class Worker:
         groups.update(group for group, _ in self.stepping.due)
         if self.entry.next_id < self.entry.limit or self.slots.aside:
             groups.add(LOW)
+        if self.passing is not None:
+            groups.add(ASKED)
         return groups
 
     def go_on(self) -> None:
