@@ -26,11 +26,13 @@ fi
 value() { "$PY" -c "import json, sys; held = json.load(open(sys.argv[1])); cases = held['cases']; case = {c['case']: c for c in cases}; print($1)" "$result" || true; }
 
 echo "on $(value "held['gpu']") ($(value "held['device']")), commit $(value "held['commit'][:12]"), $(value "held['steps']") subnets"
-figure "cases" "$(value "len(cases)")" "==" "$(value "held['wanted']")"
+wanted="full full-budget full-once full-once-budget full-two-workers little little-later unpinned unpinned-budget"
+if [[ $(value "held['device']") == cuda ]]; then wanted="full full-budget full-once full-once-budget full-two-workers hog hog-budget hog-first little little-later unpinned unpinned-budget"; fi
+figure "cases" "$(value "' '.join(sorted(case))")" "==" "$wanted"
 for name in $(value "' '.join(case)"); do
     echo "  $name: $(value "'finished' if not case['$name']['exit'] else 'stopped with exit code %d after %s, then went on' % (case['$name']['exit'], case['$name']['checkpoint'] or 'nothing')"), $(value "'%d task(s) run again' % case['$name']['again']")"
 done
-figure "cases that end with the right hashes, at once or resumed" "$(value "sum(c['equal'] for c in cases)")" "==" "$(value "held['wanted']")"
+figure "cases that end with the right hashes, at once or resumed" "$(value "sum(c['equal'] for c in cases)")" "==" "$(wc -w <<< "$wanted")"
 figure "exit codes" "$(value "sorted({c['exit'] for c in cases} - {0, 1, 2})")" "==" "[]"
 figure "exit code of a budget that is too little" "$(value "case['little']['exit']")" "==" 2
 figure "exit code of one that shows midway" "$(value "case['little-later']['exit']")" "==" 1

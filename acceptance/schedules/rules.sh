@@ -21,6 +21,9 @@ value "$kept" table
 for rule in CSP "BSP (GPipe)" "ASP (PipeDream)"; do
     figure "$rule: numbers of micro-batches on 2 GPUs" "$(value "$kept" "micro-batches:$rule")" "==" "1 2 4"
 done
+for rule in CSP bulk:4 "BSP (GPipe)" "ASP (PipeDream)"; do
+    figure "$rule: numbers of GPUs with hashes" "$(value "$kept" "workers:$rule")" "==" "1 2"
+done
 figure "CSP: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:CSP")" "==" 1
 figure "bulk:4: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:bulk:4")" "==" 1
 figure "BSP: hashes on 1 and 2 GPUs" "$(value "$kept" "hashes:BSP (GPipe)")" "==" 2
@@ -32,6 +35,9 @@ figure "rows of them" "$(value "$out/virtual.json" rows)" "==" 9
 figure "largest difference of bubbles, measured and simulated" "$(value "$out/virtual.json" apart)" "<=" 0.05
 echo "workers of this CPU, run now:"
 cat "$out/cpu.jsonl"
+for rule in csp bulk:4 bulk-per-worker asp:stash; do
+    figure "$rule: numbers of workers with hashes" "$(value "$out/cpu.jsonl" "workers:$rule")" "==" "1 2 4"
+done
 for rule in csp bulk:4; do
     figure "$rule: hashes on 1, 2 and 4 workers" "$(value "$out/cpu.jsonl" "hashes:$rule")" "==" 1
 done

@@ -1,6 +1,6 @@
 """Figures of `rules.sh`.
 
-python acceptance/schedules/table.py FILE table|rows|apart|micro-batches:RULE|hashes:RULE
+python acceptance/schedules/table.py FILE table|rows|apart|micro-batches:RULE|workers:RULE|hashes:RULE
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ def main(path: Path, what: str) -> str:
         return str(round(max(abs(r["bubble"] - r["simulated_bubble"]) for r in rows if "simulated_bubble" in r), 4))
     if about == "micro-batches":
         return " ".join(str(m) for m in sorted(row["micro_batches"] for row in mine if row["workers"] > 1))
-    assert about == "hashes", about
     if path.suffix == ".json":
         mine = [row for row in mine if row["micro_batches"] == 2]
-    return str(len({row.get("weights_sha256", row.get("weights")) for row in mine}))
+    hashed = [(row["workers"], row.get("weights_sha256", row.get("weights"))) for row in mine]
+    if about == "workers":
+        return " ".join(str(n) for n in sorted(n for n, found in hashed if found))
+    assert about == "hashes", about
+    return str(len({found for _, found in hashed}))
 
 
 if __name__ == "__main__":

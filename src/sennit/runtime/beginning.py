@@ -28,7 +28,8 @@ def beginning(facts: Facts, folder: RunFolder) -> tuple[int, State | None]:
         return 0, None
     if found.seq_id > facts.end:
         raise UserError(
-            f"{folder.path} has {found.seq_id} finished subnets, more than --steps {facts.end}; ask for more"
+            f"{folder.path} has {found.seq_id} finished subnets, more than the {facts.end} that are to be trained; "
+            f"give --steps {found.seq_id} or more (without --steps it is what the recipe says)"
         )
     if changed := recipe.built.changed_sources(found.state.get("sources", {})):
         raise UserError(

@@ -79,6 +79,11 @@ def load_run(path: Path | str) -> LoadedRun:
     recipe = Recipe.from_dict(run["recipe"], run["base"], str(folder.path / "run.json"))
     state = checkpoint.newest(folder.checkpoints, recipe.identity(), recipe.to_dict())
     if state is None:
+        if (folder.path / "result.json").exists():  # a run that ends writes one
+            raise UserError(
+                f"{folder.path} has a result, and no checkpoint any more; put its folder checkpoints back, or train "
+                "again with another --out"
+            )
         raise UserError(f"{folder.path} has no checkpoint yet; train it first, or lower [checkpoint] every")
     loaded = LoadedRun(folder, recipe, run, state)
     loaded.refuse_other_space()

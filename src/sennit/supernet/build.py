@@ -95,7 +95,10 @@ class Built:
         """The space without memory."""
         space = build_on_meta(self.space_factory, self.recipe.space_args)
         if not isinstance(space, ModelSpace):
-            raise SpaceError(f"space = {self.recipe.space!r} must be a sennit.ModelSpace, got a {type(space).__name__}")
+            raise SpaceError(
+                f"space = {self.recipe.space!r} must be a sennit.ModelSpace, got a {type(space).__name__}; derive it "
+                f"from that in place of torch.nn.Module: class {type(space).__name__}(sennit.ModelSpace)"
+            )
         for module in space.modules():
             held = (*module._parameters.values(), *module._buffers.values())
             if any(is_lazy(tensor) for tensor in held if tensor is not None):
