@@ -292,7 +292,7 @@ def test_own_files_are_found_beside_the_recipe(tmp_path: Path) -> None:
         ),
         ({"space": "no.py:Net"}, "skeleton", r"space = 'no.py:Net': there is no file .*no.py"),
         ({"space": "net.py:Nett"}, "skeleton", r"has no 'Nett'; did you mean 'Net'\? It defines .*Net"),
-        ({"space": "net.py:Module"}, "skeleton", r"must be a sennit.ModelSpace, got a Module; .*class Module\(sennit.ModelSpace\)"),
+        ({"space": "net.py:Module"}, "skeleton", r"got a Module; .*: class Module\(sennit.ModelSpace\)"),
         ({"space": "net.py:broken"}, "skeleton", r"broken|not callable|does not take"),
         ({"space_args": {"depth": 3}}, "skeleton", r"does not take these space_args \{'depth': 3\}"),
         ({"data": "diggits"}, "batches", r"data = 'diggits' is neither built in"),
