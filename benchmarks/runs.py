@@ -82,7 +82,8 @@ def run(
         drawn: bytes of initial weights that were drawn before (`speed/kept.py`).
 
     Returns:
-        What `result.json` has, with `ms_per_subnet`, `setup_s` (all but training), `host_bytes`; or what failed: `why`.
+        What `result.json` has, with `ms_per_subnet`, `setup_s` (all but training), `host_bytes`, and what of the set-up
+        came before the first loss and behind the last one: `to_first_s`, `behind_last_s`; or what failed: `why`.
     """
     told: dict[str, Any] = {
         "engine": engine + (" --offload" if offload else ""), "placement": asdict(placement), "steps": steps
@@ -108,13 +109,14 @@ def _trained(
     recipe: Recipe, engine: EngineName, placement: Placement, steps: int, offload: bool, warm: int, keep: Path | None,
     drawn: int,
 ) -> dict[str, Any]:  # fmt: skip
-    host = HostMemory(drawn)
+    host, began = HostMemory(drawn), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         request = Request(
             recipe=recipe, engine=engine, placement=placement, offload=offload, out=Path(folder) / "run", steps=steps,
             save=False,
         )  # fmt: skip
         found = train(request, host.look)
+        found["to_first_s"], found["behind_last_s"] = host.first - began, time.monotonic() - host.last
         found.pop("out")
         spans = Path(folder) / "run" / "trace.jsonl"
         if spans.exists():
@@ -151,7 +153,7 @@ def counters(trace: Trace) -> dict[str, float]:
 
 
 class HostMemory:
-    """The most memory that this process and its children have had, shared pages counted once.
+    """The most memory that this process and its children have had, shared pages counted once; and when it looked.
 
     Args:
         inherited: bytes that every one of them has from who started this process: the system counts them as each one's
@@ -160,9 +162,12 @@ class HostMemory:
 
     def __init__(self, inherited: int = 0) -> None:
         self.most, self.inherited = 0, inherited
+        self.first = self.last = 0.0
 
     def look(self, progress: Progress) -> None:
         """Called after each subnet."""
+        self.last = time.monotonic()
+        self.first = self.first or self.last
         alone, shared, me = 0, 0, str(os.getpid())
         for path in Path("/proc").glob("[0-9]*/status"):
             try:
