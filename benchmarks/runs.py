@@ -67,6 +67,7 @@ def prepare(recipe: Recipe, placement: Placement) -> float:
     """Make here what every run of a recipe needs, so that each finds it. Returns how long it took, seconds."""
     began = time.monotonic()
     check(Request(recipe=recipe, placement=placement))
+    recipe.built.modules  # noqa: B018 - thousands of layers take seconds to copy
     return time.monotonic() - began
 
 
@@ -166,8 +167,9 @@ class HostMemory:
 
     def look(self, progress: Progress) -> None:
         """Called after each subnet."""
-        self.last = time.monotonic()
-        self.first = self.first or self.last
+        if progress.event == "subnet":
+            self.last = time.monotonic()
+            self.first = self.first or self.last
         alone, shared, me = 0, 0, str(os.getpid())
         for path in Path("/proc").glob("[0-9]*/status"):
             try:

@@ -11,7 +11,7 @@ or images (default: the paper's 192 x 64, and 64), with real copies and steps, l
 `bubble`; and utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some
 subnets each, until the device is full or `--limit` times the first is reached: the largest that fitted beside slots
 that fill the budget, no task having been run again. `--reference` trains by the plain loop, too, and compares the
-hashes. A space that does not fit is a row that says why. With `--draw-once` all runs of a space begin with the same
+hashes; with `--gpus 0` by nothing else. A space that does not fit is a row that says why. With `--draw-once` all runs of a space begin with the same
 pages of initial weights, which need room on the host beside a run's store. What the paper's figures mean stands in
 `table2_rows.py`.
 """
@@ -140,7 +140,7 @@ def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Calla
         if "why" not in told and given.limit > 1:
             rows[-1].update(largest(recipe, where, given.limit, given.memory))
         keep(rows[-1])
-    if given.reference and any("why" not in r for r in rows):
+    if given.reference and (not rows or any("why" not in r for r in rows)):
         plain = run(recipe, "plain", Placement(device=given.device), given.steps, drawn=drawn)
         keep({**row, "devices": 1, **plain, "equal": "why" not in plain and equal([*rows, plain])})
 
