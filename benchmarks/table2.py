@@ -11,9 +11,9 @@ or images (default: the paper's 192 x 64, and 64), with real copies and steps, l
 `bubble`; and utilisation, busy time by wall time, summed over devices (Figure 7). Then batches are doubled, some
 subnets each, until the device is full or `--limit` times the first is reached: the largest that fitted beside slots
 that fill the budget, no task having been run again. `--reference` trains by the plain loop, too, and compares the
-hashes; with `--gpus 0` by nothing else. A space that does not fit is a row that says why. With `--draw-once` all runs of a space begin with the same
-pages of initial weights, which need room on the host beside a run's store. What the paper's figures mean stands in
-`table2_rows.py`.
+hashes; with `--gpus 0` by nothing else. A space that does not fit is a row that says why. With `--draw-once` all runs
+of a space begin with the same pages of initial weights, which need room on the host beside a run's store. What the
+paper's figures mean stands in `table2_rows.py`.
 """
 
 from __future__ import annotations
