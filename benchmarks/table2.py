@@ -125,8 +125,13 @@ def largest(recipe: Recipe, placement: Placement, limit: int, memory: float) -> 
 
 def space_rows(name: str, recipe: Recipe, given: argparse.Namespace, keep: Callable[[dict[str, Any]], None]) -> None:
     row: dict[str, Any] = {"space": name, "batch": recipe.batch_size, **sizes(recipe)}
-    if (need := row["with_state"] + MARGIN) > (free := int(given.host * 2**30) or free_bytes()):
-        row["why"] = f"the supernet with its state and {MARGIN >> 30} GiB are {need:,} bytes, the host has {free:,}"
+    Kept.give_up()  # of the space before
+    need = row["with_state"] + MARGIN + (row["bytes"] if given.draw_once else 0)
+    if need > (free := int(given.host * 2**30) or free_bytes()):
+        beside = " and the weights of --draw-once" if given.draw_once else ""
+        row["why"] = (
+            f"the supernet with its state{beside} and {MARGIN >> 30} GiB are {need:,} bytes, the host has {free:,}"
+        )
         keep(row)
         return
     rows: list[dict[str, Any]] = []
@@ -168,6 +173,8 @@ def main() -> int:
     parser.add_argument("--show", type=kept, nargs="+", action=showing(table), metavar="FILE", help="results to print")
     parser.add_argument("--out", required=True, type=Path)
     given = parser.parse_args()
+    if not (1 <= given.least <= given.gpus or (given.reference and not given.gpus)):
+        parser.error("--least 1 or more, and --gpus as many or more; or --gpus 0 with --reference")
     as_device_of(given.memory)
     result: dict[str, Any] = {
         "command": " ".join(sys.argv), "commit": given.commit or commit(),
@@ -188,7 +195,8 @@ def main() -> int:
         space_rows(name, recipe, given, keep)
     print()
     print("\n".join(table([result])))
-    return 0 if all(row.get("equal", True) for row in result["rows"]) else 1
+    alike = [equal([row for row in result["rows"] if row["space"] == name]) for name in given.spaces.split(",")]
+    return 0 if all(alike) and all(row.get("equal", True) for row in result["rows"]) else 1
 
 
 if __name__ == "__main__":

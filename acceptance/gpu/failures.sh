@@ -26,7 +26,7 @@ fi
 value() { "$PY" -c "import json, sys; held = json.load(open(sys.argv[1])); cases = held['cases']; case = {c['case']: c for c in cases}; print($1)" "$result" || true; }
 
 echo "on $(value "held['gpu']") ($(value "held['device']")), commit $(value "held['commit'][:12]"), $(value "held['steps']") subnets"
-wanted="full full-budget full-once full-once-budget full-two-workers little little-later unpinned unpinned-budget"
+wanted="full full-budget full-once full-once-budget full-two-workers little little-later"
 if [[ $(value "held['device']") == cuda ]]; then wanted="full full-budget full-once full-once-budget full-two-workers hog hog-budget hog-first little little-later unpinned unpinned-budget"; fi
 figure "cases" "$(value "' '.join(sorted(case))")" "==" "$wanted"
 for name in $(value "' '.join(case)"); do

@@ -2,8 +2,7 @@
 
     gradients of a run ──▶ those who step them ── step ── weights ──▶ the other replicas
 
-Each of R replicas steps its share of the groups, and a link between two GPUs carries as much both ways at once. That
-weights go to the host, too, holds nobody up.
+Each of R replicas steps its share of the groups, and a link between two GPUs carries as much both ways at once.
 """
 
 from __future__ import annotations

@@ -22,6 +22,10 @@ COPIERS = 8
 """Threads that copy."""
 
 
+HERE = (sennit.runtime.pipeline, sennit.supernet.build)
+"""Where runs find what draws."""
+
+
 class Kept:
     """Stands in for `initialise` in this process and its children.
 
@@ -31,11 +35,18 @@ class Kept:
     """
 
     def __init__(self, recipe: Recipe) -> None:
+        Kept.give_up()
         space = initialise(build_on_meta(recipe.built.space_factory, recipe.space_args), recipe.seed)
         self.held, self.seed, self.wanted = unique_tensors(space), recipe.seed, True
         self.nbytes = sum(tensor.nbytes for tensor in self.held.values())
-        for module in (sennit.runtime.pipeline, sennit.supernet.build):
+        for module in HERE:
             module.initialise = self.initialise  # type: ignore[attr-defined]
+
+    @staticmethod
+    def give_up() -> None:
+        """Runs draw their weights themselves again, and those that were kept are gone."""
+        for module in HERE:
+            module.initialise = initialise  # type: ignore[attr-defined]
 
     def initialise(
         self, space: nn.Module, seed: int, allocate: Callable[[str, Tensor], Tensor] | None = None, *others: Any

@@ -32,6 +32,12 @@ def test_a_run_that_ended_is_not_begun_anew_where_its_checkpoints_are_gone(
     assert run(recipe(steps=4), out, resume=True, **placed)["steps"] == 4
 
 
+def test_a_run_that_never_trains_had_no_checkpoint(tmp_path: Path) -> None:
+    run(recipe(steps=4), tmp_path / "run", workers=2, device="virtual")
+    with pytest.raises(UserError, match="has no checkpoint yet"):
+        load_run(tmp_path / "run")
+
+
 def test_who_asks_for_less_than_there_is_is_told_where_the_number_comes_from(tmp_path: Path) -> None:
     out = tmp_path / "run"
     run(recipe(steps=6), out, engine="plain")

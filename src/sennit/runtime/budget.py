@@ -20,8 +20,8 @@ from sennit.supernet.build import Built
 def with_budget(rank: int, share: Share, kept: CpuStore | CudaStore, device: Callable[[], Device]) -> DeviceStore:
     """The store of a worker: slots beside one that keeps everything, or that one alone if there is no budget.
 
-    On a GPU a layer that other workers use too is written back and fetched beside what is computed, as under a budget:
-    there are slots for all then.
+    On a GPU a layer that other workers use too has a slot, as under a budget: what is passed on, or written back and
+    fetched, goes beside what is computed. There are slots for all then.
     """
     placement, host = share.placement, share.host
     budget = placement.budget_bytes
