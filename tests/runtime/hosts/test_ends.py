@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import pytest
 
 from sennit.errors import RunError, UserError
 from sennit.runtime import pipeline
+from sennit.runtime.control import Line
 from sennit.runtime.hosts import guest
 from sennit.runtime.hosts.guest import follow
-from sennit.runtime.hosts.meeting import Meeting
-from sennit.runtime.hosts.wire import KEY_BYTES, WORKER, Hello, accept, connect, listen
+from sennit.runtime.hosts.meeting import Meeting, part
+from sennit.runtime.hosts.wire import KEY_BYTES, WORKER, Hello, accept, connect, hear, listen, tell
 from sennit.runtime.request import Progress, Request
 from sennit.runtime.train import train
 from tests.runtime.hosts.several import codes, guests, request_of, run_on
@@ -49,6 +52,36 @@ def ended(pids: list[int], seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def test_who_still_speaks_at_the_end_hears_how_it_ended() -> None:
+    """Another launcher tells of its workers' ends whenever it sees them, before and after host 0 has read its last."""
+    listener, key = listen(), secrets.token_bytes(KEY_BYTES)
+    address = ("127.0.0.1", listener.getsockname()[1])
+    with ThreadPoolExecutor(2) as threads:
+        joining = threads.submit(Meeting.join, 1, 2, address, key)
+        first = Meeting.await_others(2, listener, key, 30.0)
+        other = joining.result(30)
+        line = other.lines[0]
+        tell(line, ("died", 1, "ended"))  # lies there unread
+        time.sleep(0.1)
+        leaving = threads.submit(first.__exit__, None, None, None)
+        time.sleep(0.2)
+        for _ in range(3):
+            tell(line, ("died", 2, "ended"))
+            time.sleep(0.05)
+        assert not leaving.done() and hear(line) == ("end", None)
+        other.__exit__(None, None, None)
+        leaving.result(1)
+
+
+def test_hosts_that_say_nothing_are_waited_for_a_little() -> None:
+    one, other = Line.pair("here", "there")
+    began = time.monotonic()
+    part([one], 0.2)
+    part([one], 0.2)  # closed already
+    assert 0.1 < time.monotonic() - began < 2 and one.sock.fileno() == -1
+    other.close()
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,10 @@ Of the environment only what `torchrun` sets is read.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,9 @@ from sennit.runtime.hosts.wire import HOST, Hello, accept, connect, hear, listen
 
 PATIENCE_S = 300.0
 """How long to wait for the other hosts to come, seconds."""
+
+PART_S = 3.0
+"""How long to wait at the end until the other hosts have heard of it, seconds."""
 
 
 def told_of_hosts(environment: Mapping[str, str]) -> bool:
@@ -201,7 +205,7 @@ class Meeting:
         for line in self.lines.values():
             with contextlib.suppress(PeerGone):
                 tell(line, ("refused", how and how[1]) if self.here else ("end", how))
-            line.close()
+        part(self.lines.values())
         self.listener.close()
 
 
@@ -233,6 +237,29 @@ def noticing() -> Iterator[None]:
         yield
     except PeerGone as gone:
         raise RunError(f"{gone.peer} has ended, or does not answer; all workers were stopped") from gone
+
+
+def part(lines: Iterable[Line], patience: float = PART_S) -> None:
+    """Close lines whose last word has been said.
+
+    What is closed with something unread, or written to once it is closed, resets the connection, and the other end may
+    lose that word. So nothing more is said, and the others are heard until they close.
+    """
+    left = [line for line in lines if line.fileno() >= 0]  # where workers were killed, they are closed
+    deadline = time.monotonic() + patience
+    for line in left:
+        with contextlib.suppress(OSError):
+            line.sock.shutdown(socket.SHUT_WR)
+    while left and (longest := deadline - time.monotonic()) > 0:
+        for line in select.select(left, [], [], longest)[0]:
+            try:
+                for _ in line.receive():
+                    pass
+            except PeerGone:
+                line.close()
+                left.remove(line)
+    for line in left:
+        line.close()
 
 
 def _kind(error: BaseException) -> str:
