@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import torch
 from tests.memory.test_store import filled, store
 
@@ -43,6 +49,24 @@ def test_who_looks_is_told_once_of_what_any_worker_asks_for() -> None:
     other.ask("norm")
     one.ask("a")
     assert looks.look() == ["norm"] and Asked(host).look() == ["a", "norm"]
+
+
+def test_whoever_looks_while_others_ask_is_told_of_each_once() -> None:
+    """Numpy counts what is not zero, and then writes it down: bytes that others set in between ended the worker."""
+    many = 1 << 15
+    names = {f"g{i}": 0 for i in range(many)}
+    shared: Any = SimpleNamespace(asked=np.frombuffer(mmap.mmap(-1, many), np.uint8), coming_and_going=names)
+    looks, told = Asked(shared), list[str]()
+    pid = os.fork()
+    if not pid:
+        asks = Asked(shared)
+        for group in names:
+            asks.ask(group)
+        os._exit(0)
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        told += looks.look()
+    told += looks.look()
+    assert sorted(told) == sorted(names)
 
 
 def test_nothing_goes_to_the_host_before_a_cut() -> None:

@@ -35,8 +35,9 @@ class Asked:
 
     def look(self) -> list[str]:
         """Groups asked for since the last look. Nothing is ever taken back, so the number of them tells."""
-        if np.count_nonzero(self._bytes) == len(self._known):
+        now = self._bytes.copy()  # others ask meanwhile
+        if np.count_nonzero(now) == len(self._known):
             return []
-        fresh = [group for i in np.flatnonzero(self._bytes) if (group := self._names[i]) not in self._known]
+        fresh = [group for i in np.flatnonzero(now) if (group := self._names[i]) not in self._known]
         self._known.update(fresh)
         return fresh
