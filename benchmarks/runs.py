@@ -110,14 +110,14 @@ def _trained(
     recipe: Recipe, engine: EngineName, placement: Placement, steps: int, offload: bool, warm: int, keep: Path | None,
     drawn: int,
 ) -> dict[str, Any]:  # fmt: skip
-    host, began = HostMemory(drawn), time.monotonic()
+    seen, began = Seen(drawn), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         request = Request(
             recipe=recipe, engine=engine, placement=placement, offload=offload, out=Path(folder) / "run", steps=steps,
             save=False,
         )  # fmt: skip
-        found = train(request, host.look)
-        found["to_first_s"], found["behind_last_s"] = host.first - began, time.monotonic() - host.last
+        found = train(request, seen.look)
+        found["to_first_s"], found["behind_last_s"] = seen.first - began, time.monotonic() - seen.last
         found.pop("out")
         spans = Path(folder) / "run" / "trace.jsonl"
         if spans.exists():
@@ -128,7 +128,7 @@ def _trained(
                 keep.write_bytes(spans.read_bytes())
     found["seconds_training"] = steps / found["subnets_per_s"]
     found["ms_per_subnet"] = 1e3 / found["subnets_per_s"]
-    found["host_bytes"] = host.most
+    found["host_bytes"] = seen.host_bytes
     if torch.cuda.is_initialized():  # the plain loop, which runs right here
         found["device_bytes"] = torch.cuda.max_memory_allocated()
     return found
@@ -153,16 +153,20 @@ def counters(trace: Trace) -> dict[str, float]:
     return {name: sum(value for (other, _), value in last.items() if other == name) for name, _ in sorted(last) if name}
 
 
-class HostMemory:
-    """The most memory that this process and its children have had, shared pages counted once; and when it looked.
+class Seen:
+    """What is seen of a run while it goes on.
 
     Args:
         inherited: bytes that every one of them has from who started this process: the system counts them as each one's
             own, and the run would not have them by itself.
+
+    Attributes:
+        host_bytes: the most memory that this process and its children have had, shared pages counted once.
+        first, last: when the first loss was there, and the last one, by `time.monotonic`.
     """
 
     def __init__(self, inherited: int = 0) -> None:
-        self.most, self.inherited = 0, inherited
+        self.host_bytes, self.inherited = 0, inherited
         self.first = self.last = 0.0
 
     def look(self, progress: Progress) -> None:
@@ -179,7 +183,7 @@ class HostMemory:
             if me in (facts["Pid"].strip(), facts["PPid"].strip()):
                 alone += max(0, (int(facts.get("RssAnon", "0").split()[0]) << 10) - self.inherited)
                 shared = max(shared, int(facts.get("RssShmem", "0").split()[0]) << 10)
-        self.most = max(self.most, alone + shared)
+        self.host_bytes = max(self.host_bytes, alone + shared)
 
 
 def free_bytes() -> int:

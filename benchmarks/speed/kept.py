@@ -22,8 +22,8 @@ COPIERS = 8
 """Threads that copy."""
 
 
-HERE = (sennit.runtime.pipeline, sennit.supernet.build)
-"""Where runs find what draws."""
+DRAWING = (sennit.runtime.pipeline, sennit.supernet.build)
+"""Modules in which runs find what draws their weights."""
 
 
 class Kept:
@@ -39,13 +39,13 @@ class Kept:
         space = initialise(build_on_meta(recipe.built.space_factory, recipe.space_args), recipe.seed)
         self.held, self.seed, self.wanted = unique_tensors(space), recipe.seed, True
         self.nbytes = sum(tensor.nbytes for tensor in self.held.values())
-        for module in HERE:
+        for module in DRAWING:
             module.initialise = self.initialise  # type: ignore[attr-defined]
 
     @staticmethod
     def give_up() -> None:
         """Runs draw their weights themselves again, and those that were kept are gone."""
-        for module in HERE:
+        for module in DRAWING:
             module.initialise = initialise  # type: ignore[attr-defined]
 
     def initialise(

@@ -1,7 +1,7 @@
 """Memory that forked processes share, in large pages where all of it will be used.
 
-A supernet's store is tens of GB. In pages of 4 KiB the system takes longer to give them, and CUDA to pin them, than
-many trainings last; in pages of 2 MiB that is hundreds of times fewer. Linux gives them to shared memory where
+A supernet's store is tens of GB: millions of pages of 4 KiB, each of which the system has to give and CUDA to pin; of
+2 MiB there are 512 times fewer. Linux gives them to shared memory where
 `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise` or more; by default it is `never`.
 """
 

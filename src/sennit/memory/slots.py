@@ -267,8 +267,7 @@ class SlotStore:
         for _, _, slot in fresh:
             slot.used = [mark]
         back = [made for made in fresh if made[0] in self.wandering and not self.passed.stays(made[0])]
-        if back:
-            self.leaving.bring(back, self.stepped.here)
+        self.leaving.bring(back, self.stepped.here)
 
     # -- from device to device
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sennit.memory import pages
-from sennit.memory.layout import BOUNDARY, Layout, Region
+from sennit.memory.layout import Layout, Region
 from sennit.program.groups import Group, Groups
 from sennit.space.draw_parts import MANY, AtOnce
 from sennit.space.names import non_persistent, unique_tensors
@@ -85,7 +85,7 @@ class HostStore:
         self.state_views = {name: region.views(self.memory) for name, region in self.state.items()}
         self.waiting_views = {name: [r.views(self.memory) for r in rs] for name, rs in self.waiting.items()}
         self.constant_views = self.constants.views(self.memory)
-        self.asked = np.frombuffer(self.memory, np.uint8, len(self.coming_and_going), asked.offset + BOUNDARY)
+        self.asked: np.ndarray = asked.views(self.memory)["asked"].numpy()
         """Of each group that comes and goes: whether somebody wants every version here at once. See `Asked`."""
         self.words: dict[str, list[np.ndarray]] = {
             name: [region.words(self.memory) for region in regions] for name, regions in self.slots.items()
@@ -109,9 +109,9 @@ class HostStore:
         Args:
             at_once: calls functions in processes that share this memory.
         """
-        each = np.frombuffer(self.memory, dtype=np.uint8)[:: mmap.PAGESIZE]
+        firsts = np.frombuffer(self.memory, dtype=np.uint8)[:: mmap.PAGESIZE]
         if len(self.memory) >= MANY:
-            at_once([partial(_touch, part) for part in np.array_split(each, processes)])
+            at_once([partial(_touch, part) for part in np.array_split(firsts, processes)])
 
     # -- where things are
 
@@ -291,6 +291,6 @@ class HostStore:
         return self.groups.by_name[name]
 
 
-def _touch(bytes_of_pages: np.ndarray) -> None:
-    """Read a byte of each page."""
-    bytes_of_pages.max(initial=0)
+def _touch(firsts: np.ndarray) -> None:
+    """Read the first byte of each page."""
+    firsts.max(initial=0)

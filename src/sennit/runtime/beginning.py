@@ -46,16 +46,13 @@ def refuse_to_lose(folder: RunFolder) -> None:
     """A run that has ended does not begin anew, and write over its record, because its checkpoints are gone.
 
     Raises:
-        UserError: that is so here.
+        UserError: that is so here, or its result is damaged.
     """
-    try:
-        ended = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))["steps"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if ended:
+    ended = folder.read_result()
+    if ended and ended["steps"]:
         raise UserError(
-            f"{folder.path} has the result of {ended} subnets, and no checkpoint to go on from: it would begin at "
-            "subnet 0, and write over losses.jsonl and result.json. Put its folder checkpoints back, or give another "
+            f"{folder.path} has the result of {ended['steps']} subnets, and no checkpoint to go on from: it would begin "
+            "at subnet 0, and write over losses.jsonl and result.json. Put its folder checkpoints back, or give another "
             "--out"
         )
 

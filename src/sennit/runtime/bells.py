@@ -22,6 +22,7 @@ LOW = "low-water mark"
 """What to wait for until a subnet is finished everywhere."""
 
 _BITS = 62
+"""Of 64, for groups; the last two are `ASKED` and `LOW`."""
 
 
 class Bells:

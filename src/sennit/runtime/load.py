@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +79,8 @@ def load_run(path: Path | str) -> LoadedRun:
     recipe = Recipe.from_dict(run["recipe"], run["base"], str(folder.path / "run.json"))
     state = checkpoint.newest(folder.checkpoints, recipe.identity(), recipe.to_dict())
     if state is None:
-        if trained_of(folder):  # a run that ends saves one
+        ended = folder.read_result()
+        if ended and ended["steps"] and ended["weights_sha256"]:  # one that trains and ends saves one
             raise UserError(
                 f"{folder.path} has a result, and no checkpoint any more; put its folder checkpoints back, or train "
                 "again with another --out"
@@ -91,15 +91,6 @@ def load_run(path: Path | str) -> LoadedRun:
     loaded.refuse_other_code()
     refuse_torn(recipe, state)
     return loaded
-
-
-def trained_of(folder: RunFolder) -> int:
-    """Subnets that a run had trained when it ended; 0: none, or it has not ended. Virtual devices train nothing."""
-    try:
-        found = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
-        return found["steps"] if found["weights_sha256"] else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
 
 
 def model_of(recipe: Recipe, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], done: int) -> ModelSpace:

@@ -35,7 +35,7 @@ def hash_tensors(tensors: Mapping[str, Tensor] | list[tuple[str, Tensor]]) -> st
     if sum(tensor.nbytes for _, tensor in pairs) < MANY:
         lines = [tensor_line(name, tensor) for name, tensor in pairs]
     else:
-        with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
             lines = list(threads.map(lambda pair: tensor_line(*pair), pairs))
     lines.sort()
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

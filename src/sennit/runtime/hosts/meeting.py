@@ -9,6 +9,7 @@
     "connect": addresses ──────────────────▶ lines between workers (mesh.py), workers
              ...
     "end": how ────────────────────────────▶ the same there
+             each listens on until the other has closed (`part`)
 
 Of the environment only what `torchrun` sets is read.
 """
