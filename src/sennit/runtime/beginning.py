@@ -51,9 +51,9 @@ def refuse_to_lose(folder: RunFolder) -> None:
     ended = folder.read_result()
     if ended and ended["steps"]:
         raise UserError(
-            f"{folder.path} has the result of {ended['steps']} subnets, and no checkpoint to go on from: it would begin "
-            "at subnet 0, and write over losses.jsonl and result.json. Put its folder checkpoints back, or give another "
-            "--out"
+            f"{folder.path} has the result of {ended['steps']} subnets, and no checkpoint to go on from: it would "
+            "begin at subnet 0, and write over losses.jsonl and result.json. Put its folder checkpoints back, or give "
+            "another --out"
         )
 
 
