@@ -141,7 +141,7 @@ class Bench:
         leaves = [x, *module.parameters()]
         forward, backward = list[float](), list[float]()
         end = time.monotonic() + self.each_s
-        while len(forward) < 3 or (time.monotonic() < end and len(forward) < MOST):
+        while len(forward) < 4 or (time.monotonic() < end and len(forward) < MOST):
             t = self.now()
             out = module(x)
             middle = self.now()

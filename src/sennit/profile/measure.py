@@ -38,8 +38,9 @@ from sennit.supernet.generators import generators_restored
 from sennit.supernet.loss import count_terms
 from sennit.supernet.optim import make_optimizer, state_keys
 
-MOST = 32
-"""Repeats of one measurement, at most."""
+LEAST, MOST = 3, 32
+"""Repeats of one measurement that count, at least and at most. With three, the median leaves out a lap in which a GPU
+loaded a kernel (0.6 s for a layer of 1 ms were seen), which made partitions put all other layers elsewhere."""
 
 
 @dataclass
@@ -165,27 +166,31 @@ class Meter:
     # -- clocks
 
     def times(self, forward: Callable[[], tuple[dict[int, Any], RunContext]], backward: bool) -> dict[str, float]:
-        """Medians of F, B, I and W."""
-        laps: dict[str, list[float]] = {name: [] for name in ("forward", "backward", "input", "weight")}
+        """Medians of F, B, I and W; the first lap warms up, and neither counts nor takes from the time."""
+        self.lap(forward, backward)
+        laps: list[dict[str, float]] = []
         end = time.monotonic() + self.each_s
-        while len(laps["forward"]) < 2 or (time.monotonic() < end and len(laps["forward"]) < MOST):
-            t = self.now()
-            _, ctx = forward()
-            laps["forward"].append(self.now() - t)
-            if not backward:
-                continue
-            grads = {v: [torch.ones_like(root)] for v, root in ctx.roots.items()}
-            t = self.now()
-            self.executor.backward(ctx, grads)
-            laps["backward"].append(self.now() - t)
-            _, ctx = forward()
-            t = self.now()
-            self.executor.backward_input(ctx, grads)
-            middle = self.now()
-            self.executor.backward_weight(ctx)
-            laps["input"].append(middle - t)
-            laps["weight"].append(self.now() - middle)
-        return {name: statistics.median(found[1:]) if found else 0.0 for name, found in laps.items()}
+        while len(laps) < LEAST or (time.monotonic() < end and len(laps) < MOST):
+            laps.append(self.lap(forward, backward))
+        return {name: statistics.median(lap[name] for lap in laps) for name in laps[0]}
+
+    def lap(self, forward: Callable[[], tuple[dict[int, Any], RunContext]], backward: bool) -> dict[str, float]:
+        """Seconds of F, B, I and W, each once."""
+        t = self.now()
+        _, ctx = forward()
+        lap = {"forward": self.now() - t, "backward": 0.0, "input": 0.0, "weight": 0.0}
+        if not backward:
+            return lap
+        grads = {v: [torch.ones_like(root)] for v, root in ctx.roots.items()}
+        t = self.now()
+        self.executor.backward(ctx, grads)
+        lap["backward"] = self.now() - t
+        _, ctx = forward()
+        t = self.now()
+        self.executor.backward_input(ctx, grads)
+        middle = self.now()
+        self.executor.backward_weight(ctx)
+        return {**lap, "input": middle - t, "weight": self.now() - middle}
 
     def step_time(self, leaves: dict[str, Tensor]) -> float:
         """Of the optimizer, once its state is there."""
