@@ -6,8 +6,6 @@
 #   TABLE2_SPACES=cv.c1,nlp.c2     other spaces; nlp.c1 and nlp.c0 want a command of 10 minutes each
 #   TABLE2_MORE="--limit 4"        more options of benchmarks/table2.py; with --device cpu it rehearses
 #   TABLE2_OUT=FILE                the result is kept; as benchmarks/results/table2_*.json it joins the others
-# Missing so far, and so missed where kept results are read: rows on two GPUs of four spaces (cv.c2, cv.c1, nlp.c3,
-# nlp.c2), and `nlp.c0` by the plain loop.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 need_venv

@@ -144,7 +144,7 @@ def test_the_limit_is_kept_and_the_rest_is_computed_again() -> None:
     assert whole.graphs.counts["kept steps"] == whole.graphs.counts["replayed steps"]
 
 
-def test_without_a_limit_a_quarter_of_what_is_free_is_used_and_as_much_stays_free() -> None:
+def test_without_a_limit_half_of_what_is_free_is_used_and_a_quarter_stays_free() -> None:
     device = HostGraphs(CPU)
     device.free = 1_000_000
     run = Together(3, limit=None, graphs=device)

@@ -18,7 +18,7 @@ import torch
 from sennit.executor.kept_graph import KeptGraph, Weights
 from sennit.executor.layer_graph import LayerGraph
 
-SHARE = 0.25
+SHARE = 0.5
 """Of what is free on the device when the first is captured: the most that all may take, where no limit was given."""
 
 SPARE = 0.25
