@@ -41,7 +41,7 @@ class Placement:
     activations: str = "recompute"
     """What graphs do with what a forward makes: the backward makes it again (`recompute`), or finds it (`keep`)."""
     activations_gib: float = 0.0
-    """GiB of each worker for what graphs keep; 0: half of what is free when the first is captured."""
+    """GiB of each worker for what graphs keep; 0: what is free at the first one, less layers to come and a quarter."""
     budget: float = 0.0
     """GiB of each device for layers and their optimizer state that come and go; 0: all stay."""
     evict: str = "next-use"

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sennit as sn
 from sennit.executor.capture import Chain
-from sennit.executor.instances import SHARE, Instances
+from sennit.executor.instances import Instances
 from sennit.executor.kept_graph import KeptGraph
 from sennit.executor.proof import proven
 from sennit.supernet.bits import same_bits
@@ -29,6 +29,15 @@ def keeping(pair: Both, limit: int | None = PLENTY) -> Instances:
     device: Any = pair.graphs.device
     pair.graphs.instances = found = Instances(device.room, limit)
     return found
+
+
+def any_kind() -> Any:
+    """Of graphs that take no memory."""
+
+    class Kind:
+        weights_nbytes = least_kept = 0
+
+    return Kind()
 
 
 @pytest.mark.parametrize("splits", [False, True], ids=["whole", "split"])
@@ -104,10 +113,7 @@ def test_more_of_a_kind_are_captured_the_more_often_none_was_free() -> None:
 def test_each_further_one_is_worth_more_misses() -> None:
     """Beside n that are busy, another one is captured once none was free 2 n^2 times."""
 
-    class Kind:
-        weights_nbytes = least_kept = 0
-
-    instances, graph = Instances(lambda: 1 << 40, patience=2), Kind()
+    instances, graph = Instances(lambda: 1 << 40, patience=2), any_kind()
     given = [
         instances.take(graph, (y, "layer"), CPU, lambda *_: SimpleNamespace(nbytes=0, busy=True)) is not None  # type: ignore[arg-type, return-value]
         for y in range(4 + 2 + 8 + 18)
@@ -144,16 +150,26 @@ def test_the_limit_is_kept_and_the_rest_is_computed_again() -> None:
     assert whole.graphs.counts["kept steps"] == whole.graphs.counts["replayed steps"]
 
 
-def test_without_a_limit_half_of_what_is_free_is_used_and_a_quarter_stays_free() -> None:
+def test_without_a_limit_a_quarter_stays_free() -> None:
     device = HostGraphs(CPU)
     device.free = 1_000_000
     run = Together(3, limit=None, graphs=device)
     run.all_forwards_first(run.flights(1))
-    assert run.instances.limit == int(1_000_000 * SHARE)
+    assert run.instances.limit == 750_000
     held, device.free = run.instances.nbytes, 250_000  # others have taken it
     assert held
     run.all_forwards_first(run.flights(2))
     assert run.instances.nbytes == run.instances.limit == held
+
+
+@pytest.mark.parametrize(
+    ("to_come", "sharing", "limit"),
+    [(0, 1, 75), (30, 1, 45), (50, 1, 25), (400, 1, 25), (0, 2, 38), (10, 2, 28), (400, 2, 12)],
+)
+def test_layers_that_are_to_come_have_their_room(to_come: int, sharing: int, limit: int) -> None:
+    instances = Instances(lambda: 100, sharing=sharing, to_come=to_come)
+    instances.take(any_kind(), (0, "a"), CPU, lambda weights, like: None)
+    assert instances.limit == limit
 
 
 def test_a_full_device_lets_go_what_is_free_and_keeps_what_is_used() -> None:

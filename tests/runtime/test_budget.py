@@ -19,9 +19,9 @@ from sennit.memory.slots import SlotStore
 from sennit.memory.store import HostStore
 from sennit.recipe import CheckpointRule, Placement, Recipe
 from sennit.runtime import coming
-from sennit.runtime.budget import largest_shares
+from sennit.runtime.budget import largest_shares, may_come
 from sennit.runtime.forked import in_child
-from sennit.runtime.placing import plans_of
+from sennit.runtime.placing import known_costs, plans_of
 from sennit.runtime.scheduling import settled
 from sennit.runtime.share import Parts
 from sennit.space.initialise import build_on_meta
@@ -60,6 +60,27 @@ def share_of(made: Recipe) -> tuple[float, float]:
     (largest,) = largest_shares(built, plans_of(built, Placement()), host)
     everything = sum(host.size(g.name) for g in built.groups.all if host.comes_and_goes(g.name))
     return (largest + host.spare()) / 2**30, (everything + host.spare()) / 2**30
+
+
+@pytest.mark.parametrize(
+    "placed", [{}, {"workers": 2}, {"workers": 2, "replicas": 2}, {"workers": 2, "release": "layer"}], ids=str
+)
+def test_what_may_come_to_a_worker_is_what_it_uses(placed: dict[str, Any]) -> None:
+    built = (made := recipe(**{**CHAIN, "steps": 12})).built
+    host = HostStore(
+        built.recordings.skeleton, built.groups, built.always[0] | built.always[1], made.sharing, made.optimizer_name,
+        made.optimizer_arguments,
+    )  # fmt: skip
+    placement = Placement(**placed)
+    plans = plans_of(built, placement, waits=known_costs(built))
+    users: dict[str, set[int]] = {}
+    for program in built.covering:
+        for step in program.steps:
+            for group in built.groups.of_step(step)[0]:
+                users.setdefault(group, set()).update(plans.worker(0, j, step.block) for j in range(made.micro_batches))
+    for rank in range(placement.workers):
+        mine = sum(host.size(group) for group, workers in users.items() if rank in workers)
+        assert may_come(rank, built, plans, host) == mine > 0
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -18,11 +18,12 @@ import torch
 from sennit.executor.kept_graph import KeptGraph, Weights
 from sennit.executor.layer_graph import LayerGraph
 
-SHARE = 0.5
-"""Of what is free on the device when the first is captured: the most that all may take, where no limit was given."""
-
 SPARE = 0.25
-"""Of the same: what must stay free, or no more are captured."""
+"""Of what is free on the device when the first is captured: what must stay free, or no more are captured.
+
+Where no limit was given, all may take what is left beside it and the layers that are to come, and as much as it in any
+case: not all of a supernet may ever be used.
+"""
 
 PATIENCE = 2
 """Beside the parameters of n layers of a kind, those of another are kept once none were free `PATIENCE` x n^2 times: a
@@ -40,7 +41,8 @@ class Instances:
 
     Args:
         room: bytes that are free on the device.
-        limit: bytes for all; None: `SHARE` of what is free.
+        limit: bytes for all; None: see `SPARE`.
+        to_come: bytes of layers and their state that the device may have to hold.
         sharing: workers on the device.
         one_version: all micro-batches of a subnet read the same parameters.
         patience: see `PATIENCE`.
@@ -48,10 +50,10 @@ class Instances:
 
     def __init__(
         self, room: Callable[[], int], limit: int | None = None, sharing: int = 1, one_version: bool = True,
-        patience: int = PATIENCE,
+        patience: int = PATIENCE, to_come: int = 0,
     ) -> None:  # fmt: skip
         self.room, self.limit, self.sharing, self.one_version = room, limit, sharing, one_version
-        self.patience = patience
+        self.patience, self.to_come = patience, to_come
         self.missed: Counter[LayerGraph] = Counter()
         """How often none were free, since the last time that some were added."""
         self.spare = 0
@@ -137,7 +139,8 @@ class Instances:
     def _fits(self, size: int) -> bool:
         if self.limit is None:
             free = self.room() / self.sharing
-            self.limit, self.spare = int(free * SHARE), int(free * SPARE)
+            self.spare = int(free * SPARE)
+            self.limit = max(self.spare, int(free) - self.to_come - self.spare)
         if not self._within(size):
             return False
         if self.spare and self.room() - size < self.spare:

@@ -36,6 +36,17 @@ def with_budget(rank: int, share: Share, kept: CpuStore | CudaStore, device: Cal
     return SlotStore(kept, device(), share.wandering, budget, eviction, Stepped(here, frozenset(lone) - here))
 
 
+def may_come(rank: int, built: Built, plans: Plans, host: HostStore) -> int:
+    """Bytes of all layers, with their state, that a worker may use in a run."""
+    used: set[str] = set()
+    for program in built.covering:
+        for step in program.steps:
+            workers = plans.members(step.block)
+            if workers is None or rank in workers:
+                used.update(built.groups.of_step(step)[0])
+    return sum(map(host.size, used))
+
+
 def refuse_small_budget(built: Built, plans: Plans, host: HostStore, budget: int) -> None:
     """The largest subnet must fit on each worker, and the largest group once more, for its step.
 

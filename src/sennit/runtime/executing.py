@@ -9,10 +9,11 @@ from sennit.executor.eager import EagerExecutor
 from sennit.executor.graphs import GraphExecutor
 from sennit.executor.instances import Instances
 from sennit.executor.virtual import VirtualExecutor
+from sennit.runtime.budget import may_come
 from sennit.runtime.share import Share
 
 
-def executor_for(share: Share, eager: EagerExecutor) -> Any:
+def executor_for(rank: int, share: Share, eager: EagerExecutor) -> Any:
     """What computes tasks: one of the executors, whose methods are those of `EagerExecutor`."""
     if share.waits is not None:
         return VirtualExecutor(share.waits)
@@ -20,14 +21,17 @@ def executor_for(share: Share, eager: EagerExecutor) -> Any:
     if capturing is None:
         return eager
     device = capturing(eager.device)
-    return GraphExecutor(eager, device, instances=_instances(share, device), splits=share.placement.split)
+    return GraphExecutor(eager, device, instances=_instances(rank, share, device), splits=share.placement.split)
 
 
-def _instances(share: Share, device: Capturing) -> Instances | None:
+def _instances(rank: int, share: Share, device: Capturing) -> Instances | None:
     """Room for what graphs keep; workers that share a GPU share what is free there."""
     placement = share.placement
     if placement.activations != "keep":
         return None
     sharing = -(-placement.workers // max(share.gpus, 1))
     one_version = share.recipe.sync_rule.kind != "asp"  # there micro-batches read whatever is there
-    return Instances(device.room, placement.activations_bytes or None, sharing, one_version)
+    limit, to_come = placement.activations_bytes or None, may_come(rank, share.built, share.plans, share.host)
+    if placement.budget:
+        to_come = min(to_come, placement.budget_bytes)
+    return Instances(device.room, limit, sharing, one_version, to_come=to_come)

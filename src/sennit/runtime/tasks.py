@@ -63,9 +63,8 @@ class Tasks:
         self.batches, self.stepping, self.log, self.send, self.report = batches, stepping, log, send, report
         self.device, self.recipe, self.built = device, share.recipe, share.built
         modules = self.built.modules  # slots are bound into these
-        self.executor = executor_for(
-            share, EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
-        )
+        eager = EagerExecutor(modules, canonical_names(modules), self.built.frozen_names, device)
+        self.executor = executor_for(stepping.rank, share, eager)
         if share.parts.executor is not None:
             self.executor = share.parts.executor(self.executor)
         self.retry = Retry(self.make_room, device)
