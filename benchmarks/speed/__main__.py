@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -80,7 +81,8 @@ def main() -> int:
     result: dict[str, Any] = {
         "command": shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]]), "commit": given.commit or commit(),
         "fingerprint": in_child(lambda: fingerprint(given.device)), "window": asdict(window),
-        "title": title_of(given, recipe), "rows": [], "left_out": [], "prices": {},
+        "title": title_of(given, recipe), "at": datetime.now(UTC).isoformat(timespec="seconds"), "rows": [],
+        "left_out": [], "prices": {},
     }  # fmt: skip
     dryrun.BUDGET_S["cuda"] = WARM_S
 

@@ -45,22 +45,35 @@ def hashes(row: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def joined(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of all results, each with its ratio to the plain loop of its own command."""
+    """Rows of all results, each with its ratio to the plain loop of its own command. A reference for hashes may be that
+    of another one that has trained the same subnets on the same kind of machine."""
     found: list[dict[str, Any]] = []
+    results, alike = [*results], ("title", "window", "fingerprint")
     for result in results:
         rows = result["rows"]
         base = base_ms(rows)
+        others = [o for o in results if o is not result and all(o.get(k) == result.get(k) for k in alike)]
+        known = [*rows, *(row for other in others for row in other["rows"])]
         for row in rows:
             ms, said = row.get("ms"), row.get("predicted_ms")
             shown = said if ms is None and isinstance(said, float) else ms
             bound = row.get("limit_ms")
             found.append({
-                **row, "base_ms": base, "hashes": hashes(row, rows),
+                **row, "at": result.get("at", ""), "base_ms": base, "hashes": hashes(row, known),
                 "ratio": base / shown if base and shown else None,
                 "predicted / ms": said / ms if ms and isinstance(said, float) else None,
                 "limit / ms": bound / shown if bound and shown else None,
             })  # fmt: skip
     return found
+
+
+def latest(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows as `joined` gives them, but for those that a later command has measured again."""
+    held = [row for row in rows if "ms" in row]
+    last: dict[str, str] = {}
+    for row in held:
+        last[row["key"]] = max(last.get(row["key"], ""), row["at"])
+    return [row for row in held if row["at"] == last[row["key"]]]
 
 
 def line(row: Mapping[str, Any]) -> str:

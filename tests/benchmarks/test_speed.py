@@ -18,7 +18,7 @@ from benchmarks.speed.costs import ALIKE, HostCost, Shares, host_cost, idle_of, 
 from benchmarks.speed.kernels import Look, LookingExecutor, summed
 from benchmarks.speed.limit import limit
 from benchmarks.speed.rows import LAYERS, Causal, Row, Ways
-from benchmarks.speed.table import base_ms, hashes, joined, line, table
+from benchmarks.speed.table import base_ms, hashes, joined, latest, line, table
 from benchmarks.speed.window import Window
 
 from sennit.profile.profile import Kind, Profile
@@ -306,6 +306,32 @@ def test_rows_are_compared_with_the_plain_loop_of_their_own_command() -> None:
     assert one[2]["predicted / ms"] == 1.1 and one[2]["limit / ms"] == 0.9
     assert one[3]["predicted / ms"] is None and one[3]["limit / ms"] == 0.9
     assert len(table([result(), slow])) == 1 + 1 + 2 + 12 + 1 and len(table([result(), result("other")])) == 22
+
+
+def test_another_command_on_the_same_subnets_may_have_the_plain_loop() -> None:
+    without, other = result(window={"warm": 8}), result(window={"warm": 8})
+    without["rows"] = [row for row in without["rows"] if row["key"] != "plain 4"]
+
+    def told(*files: dict[str, Any]) -> str:
+        return next(row["hashes"] for row in joined(files) if row["key"] == "stages 4")
+
+    assert told(without) == "no reference" and told(without, other) == "equal"
+    assert told(without, result(window={"warm": 16})) == "no reference"
+    assert told(without, result(window={"warm": 8}, fingerprint={"torch": "another"})) == "no reference"
+    other["rows"][1]["losses_sha256"] = "another"
+    assert told(without, other) == "DIFFERENT"
+
+
+def test_of_a_row_that_several_commands_have_measured_the_last_counts() -> None:
+    old, new, newest = result(), result(at="2026-11-30T22:40:00+00:00"), result(at="2026-12-01T01:00:00+00:00")
+    newest["rows"] = [{**row, "ms": 7.0} for row in newest["rows"] if row["name"] == "stages"]
+    del new["rows"][-2]
+    for files in ([newest, old, new], [new, old, newest]):
+        found = {row["key"]: (row["at"], row["ms"]) for row in latest(joined(files))}
+        assert len(latest(joined(files))) == len(found) == 4
+        assert found["stages 4"] == (newest["at"], 7.0)
+        assert found["plain 1"] == (new["at"], 50.0) and found["BSP (GPipe) 4"] == ("", 30.0)
+    assert len(latest(joined([old, old]))) == 2 * 4, "when those were measured is not known"
 
 
 def test_hashes_are_those_of_the_plain_loop_of_the_same_recipe() -> None:
