@@ -14,7 +14,7 @@ GRAPHS: dict[str, Any] = {"device": "cuda", "executor": "graphs"}
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "other word": ({**GRAPHS, "activations": "some"}, "--activations must be recompute or keep, got 'some'"),
-    "eager": ({"activations": "keep"}, "got --executor eager, which keeps it anyway; use --executor graphs"),
+    "eager": ({"activations": "keep"}, "got --executor eager, which keeps it anyway; leave it out, or use"),
     "nothing is kept": ({**GRAPHS, "activations_gib": 2.0}, "--activations-gib 2 .* got --activations recompute"),
     "below 0": ({**GRAPHS, "activations": "keep", "activations_gib": -1.0}, "must be a number of GiB.* got -1"),
     "no end": ({**GRAPHS, "activations": "keep", "activations_gib": float("inf")}, "must be a number of GiB.* got inf"),

@@ -7,6 +7,11 @@ Everything else that escapes is a bug of ours and keeps its traceback.
 from __future__ import annotations
 
 
+def why(error: Exception) -> str:
+    """What a reader of a file came upon, without the file's name, which the message has already."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 class UserError(ValueError):
     """Bad input: a recipe, a space, an arch, a file or a flag that cannot be used as given."""
 

@@ -100,11 +100,11 @@ class Placement:
                     f"--{name} {value} says how layers come and go under a --budget, and there is none: give one, or "
                     f"leave out --{name}"
                 )
-        if self.in_flight < 0 or self.loaders < 0 or self.prefetch < 1:
-            raise RecipeError(
-                f"--in-flight and --loaders must be at least 0 and --prefetch at least 1, got {self.in_flight}, "
-                f"{self.loaders} and {self.prefetch}"
-            )
+        for name, value, least in (
+            ("in-flight", self.in_flight, 0), ("loaders", self.loaders, 0), ("prefetch", self.prefetch, 1),
+        ):  # fmt: skip
+            if value < least:
+                raise RecipeError(f"--{name} must be at least {least}, got {value}")
 
     def _check_activations(self) -> None:
         if self.activations not in ("recompute", "keep"):
@@ -112,7 +112,7 @@ class Placement:
         if self.activations == "keep" and self.executor != "graphs":
             raise RecipeError(
                 f"--activations keep says what CUDA graphs keep between forward and backward, got --executor "
-                f"{self.executor}, which keeps it anyway; use --executor graphs, or leave it out"
+                f"{self.executor}, which keeps it anyway; leave it out, or use --executor graphs, on GPUs"
             )
         if not 0 <= self.activations_gib < math.inf:
             raise RecipeError(

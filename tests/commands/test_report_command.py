@@ -26,10 +26,12 @@ def test_report_of_a_finished_run(call: Callable, run: Path) -> None:
 
 def test_report_of_a_run_that_is_not_finished(call: Callable, run: Path) -> None:
     (run / "result.json").unlink()
-    assert call("report", run, "--json").json["state"] == "ended early; go on with --resume"
+    assert call("report", run, "--json").json["state"] == f"ended early; go on from subnet 40 with --out {run} --resume"
     told = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**told, "steps": 70}))
-    assert call("report", run, "--json").json["state"] == "ended early; go on with --resume --steps 70"
+    shutil.rmtree(run / "checkpoints" / "00000040")
+    told_so = f"ended early; go on from subnet 30 with --out {run} --resume --steps 70"
+    assert call("report", run, "--json").json["state"] == told_so
     (run / "run.json").write_text(json.dumps(told))
     with RunFolder.open(run, lock=True):
         assert call("report", run, "--json").json["state"].startswith("running (process ")
@@ -172,7 +174,7 @@ def test_a_run_without_its_losses(call: Callable, run: Path) -> None:
     done = call("report", run)
     assert done.exit == 2 and "losses.jsonl has 0 subnets, result.json tells of 40" in done.err
     (run / "result.json").unlink()
-    assert "ended early; go on with --resume: 0 of 40 subnets" in call("report", run).out
+    assert "--resume: 0 of 40 subnets" in call("report", run).out
 
 
 def test_a_damaged_trace_is_named_and_the_rest_is_shown_without_it(call: Callable, run: Path) -> None:

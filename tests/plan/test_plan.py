@@ -60,8 +60,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "cannot read the plan"),
-        ("[]", "must be JSON with"),
-        ('{"format": "other", "cuts": [[1]]}', "sennit.cuts/1"),
+        ("[]", r"must be a profile, or JSON with .*; it has \[\]"),
+        ('{"format": "other", "cuts": [[1]]}', "sennit.cuts/1.* it has keys 'format', 'cuts', format 'other'"),
+        ('{"format": "sennit.cuts/1", "cut": [[1]]}', "it has keys 'format', 'cut', format 'sennit.cuts/1'"),
         ('{"format": "sennit.cuts/1", "cuts": [[1, 2]]}', "2 workers need 1 sorted cuts"),
         ('{"format": "sennit.cuts/1", "cuts": [[9]]}', "between 0 and 5"),
         ('{"format": "sennit.cuts/1", "cuts": [3]}', "list of lists"),
@@ -79,3 +80,9 @@ def test_a_block_that_no_covering_arch_has() -> None:
     """The message spoke of another space."""
     with pytest.raises(UserError, match=r"no plan places ':add#2', .* for some combination .* put it into a candidate"):
         CutsPlan(["a", "b", ":add#1"], [[1]], workers=2).worker(0, 0, ":add#2")
+
+
+def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_cuts(tmp_path / "cuts.json", BLOCKS, 2)
+    assert str(caught.value) == f"cannot read the plan {tmp_path / 'cuts.json'}: No such file or directory"

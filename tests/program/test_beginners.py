@@ -192,6 +192,7 @@ def test_a_call_in_a_forward_of_what_holds_choices(how: str, said: str) -> None:
     with pytest.raises(SpaceError) as caught:
         Outer()(how, X, arch=arch)
     assert str(caught.value).startswith(f"{line_of(Outer, f'# {how}')}: {said}")
+    assert ("as one list: self.pick([a, b, c])" in str(caught.value)) == (how == "join")
 
 
 def test_a_space_without_forward() -> None:

@@ -172,17 +172,21 @@ def _state(recorded: Recorded) -> str:
     from sennit.runtime.checkpoint import folders
 
     if recorded.result is None:
-        if not folders(recorded.path / "checkpoints"):
+        found = folders(recorded.path / "checkpoints")
+        if not found:
             return "ended early, with nothing to go on from: --resume starts from the beginning"
-        return f"ended early; go on with --resume{_to(recorded)}"
+        return f"ended early; go on from subnet {int(found[-1].name)} with {_resume(recorded)}"
     if recorded.result["steps"] >= recorded.run["steps"]:
         return "finished"
-    return f"stopped; go on with --resume{_to(recorded)}"
+    return f"stopped; go on with {_resume(recorded)}"
 
 
-def _to(recorded: Recorded) -> str:
-    """How far, where that was asked for beside the recipe."""
-    return "" if recorded.run["steps"] == recorded.run["recipe"].get("steps") else f" --steps {recorded.run['steps']}"
+def _resume(recorded: Recorded) -> str:
+    """What to add to the command; how far, where that was asked for beside the recipe."""
+    steps = recorded.run["steps"]
+    return f"--out {recorded.path} --resume" + (
+        "" if steps == recorded.run["recipe"].get("steps") else f" --steps {steps}"
+    )
 
 
 def _searches(path: Path) -> list[dict[str, Any]]:

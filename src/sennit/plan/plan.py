@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from sennit.errors import UserError
+from sennit.errors import UserError, why
 
 FORMAT = "sennit.cuts/1"
 
@@ -179,10 +179,14 @@ def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
     try:
         held: Any = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the plan {path}: {error}") from error
+        raise UserError(f"cannot read the plan {path}: {why(error)}") from error
     table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
     if table.get("format") != FORMAT or not table.get("cuts"):
-        raise UserError(f'the plan {path} must be JSON with "format": "{FORMAT}" and a non-empty list "cuts"')
+        seen = f"keys {', '.join(map(repr, table))}, format {table.get('format')!r:.80}" if table else f"{held!r:.80}"
+        raise UserError(
+            f'the plan {path} must be a profile, or JSON with "format": "{FORMAT}" and a non-empty list "cuts"; it '
+            f"has {seen}"
+        )
     named: Any = table.get("blocks")
     if named is not None and not isinstance(named, list):
         raise UserError(f"{path}: blocks must be a list of names, got {named!r:.80}")

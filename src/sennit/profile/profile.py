@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from sennit.errors import UserError
+from sennit.errors import UserError, why
 from sennit.program.step import Step
 from sennit.simulate.load import Cost
 from sennit.strict import convert_strictly
@@ -111,7 +111,7 @@ class Profile:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise UserError(f"cannot write the profile {path}: {error}") from error
+            raise UserError(f"cannot write the profile {path}: {why(error)}") from error
 
 
 def is_profile(path: Path) -> bool:
@@ -132,7 +132,7 @@ def read_profile(path: Path) -> Profile:
     try:
         held: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the profile {path}: {error}") from error
+        raise UserError(f"cannot read the profile {path}: {why(error)}") from error
     table = dict(cast("Mapping[str, Any]", held)) if isinstance(held, dict) else {}
     if table.pop("format", None) != FORMAT:
         raise UserError(f'{path} is no profile (JSON with "format": "{FORMAT}"); make one with `sennit profile`')

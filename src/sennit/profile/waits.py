@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from sennit.errors import UserError
+from sennit.errors import UserError, why
 from sennit.program.step import Step
 from sennit.simulate.load import Cost
 
@@ -62,7 +62,7 @@ class Waits:
         try:
             held: Any = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"cannot read the waits {path}: {error}") from error
+            raise UserError(f"cannot read the waits {path}: {why(error)}") from error
         table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
         rows: Any = table.get("blocks")
         if table.get("format") != FORMAT or not isinstance(rows, dict):

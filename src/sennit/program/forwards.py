@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sennit.errors import SpaceError
 from sennit.program.calls import place
 from sennit.program.template import leaves
+from sennit.space.input_choice import InputChoice
 
 NONE = """{where}: {name} has no forward, so there is nothing to run ({given}). Write one, indented as __init__ is:
     def forward(self, x): return self.head(self.blocks(x))"""
@@ -22,6 +23,8 @@ OF_DATA = """forward is called with the x of the data: a tensor is one argument,
 becomes keywords (docs/files.md). Change forward, or what the data gives as x"""
 
 OF_CALL = "Change this call, or forward"
+
+OF_LIST = "It takes its tensors as one list: self.pick([a, b, c]). Change this call"
 
 KEYS = (
     "the data gives a dict with keys {keys}: a dict becomes keywords of forward (docs/files.md), so its keys must be "
@@ -61,7 +64,7 @@ def refuse_call(module: nn.Module, args: Any, kwargs: Any, is_root: bool) -> Non
             takes=_without_annotations(signature),
             given=_given(args, kwargs, is_root),
             reason=error,
-            rule=OF_DATA if is_root else OF_CALL,
+            rule=OF_DATA if is_root else OF_LIST if isinstance(module, InputChoice) else OF_CALL,
         )
         raise SpaceError(told) from None
 

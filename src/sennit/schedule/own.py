@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from sennit.errors import UserError
+from sennit.errors import UserError, why
 from sennit.schedule.action import Action, Kind, Table, compact, read_csv
 from sennit.schedule.listed import listed
 from sennit.schedule.order import Order
@@ -68,7 +68,7 @@ def policy_from_table(path: Path) -> Policy:
     try:
         return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"schedule {path}: {error}") from error
+        raise UserError(f"schedule {path}: {why(error)}") from error
 
 
 @lru_cache(maxsize=8)
@@ -77,7 +77,7 @@ def _read(path: Path, changed: int) -> Policy:
     try:
         table = read_csv(path.read_text())
     except UserError as error:
-        raise UserError(f"schedule {path}: {error}") from error
+        raise UserError(f"schedule {path}: {why(error)}") from error
     where, split, number = _checked(path, table)
     stages = max(where) + 1
 

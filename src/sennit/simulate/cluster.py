@@ -33,7 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from sennit.errors import RecipeError, UserError
+from sennit.errors import RecipeError, UserError, why
 from sennit.strict import convert_strictly
 
 Medium = Literal["duplex", "half", "shared"]
@@ -171,7 +171,7 @@ def read_cluster(path: Path) -> Cluster:
     try:
         plain = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the cluster {path}: {error}") from error
+        raise UserError(f"cannot read the cluster {path}: {why(error)}") from error
     listed = plain.pop("links", [])
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in cast("list[Any]", listed)):
         raise RecipeError(f"{path}: links must be tables, each under [[links]]; got {listed!r:.80}")

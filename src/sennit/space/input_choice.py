@@ -18,10 +18,11 @@ REDUCTIONS = ("sum", "mean", "concat", "none")
 class InputChoice(Choice):
     """`n_chosen` of `n_candidates` tensors. An arch holds the sorted indices.
 
-    A step that only feeds inputs which were not chosen is not run at all.
+    It is called with one list: `self.pick = sn.InputChoice(3)`, `self.pick([a, b, c])`. A step that only feeds inputs
+    which were not chosen is not run at all.
 
     Args:
-        n_candidates: how many tensors the call passes.
+        n_candidates: how many tensors the list has.
         n_chosen: how many of them are used.
         reduction: `"sum"` (left fold), `"mean"`, `"concat"` (dimension 1) or `"none"` (a list).
         label: see `Choice`.

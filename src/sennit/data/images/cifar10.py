@@ -16,7 +16,7 @@ from sennit.data.images.augment import augmentation
 from sennit.data.images.image_set import ImageSet
 from sennit.data.splits import chosen, cut, joined, keyed_order
 from sennit.data.store import data_root, locked, sha256, write_atomically
-from sennit.errors import UserError
+from sennit.errors import UserError, why
 
 VALID = 3000
 """Images of the file's training part that are held out as "valid"."""
@@ -69,7 +69,7 @@ def _decoded(path: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
         with np.load(path, allow_pickle=False) as file:
             raw, offsets, labels = (file[f"{part}_{name}"] for name in ("bytes", "offsets", "labels"))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} cannot be used: {error}. {MISSING}") from error
+        raise UserError(f"{path} cannot be used: {why(error)}. {MISSING}") from error
     content = raw.tobytes()
     cached = data_root() / "cache" / f"cifar10-{sha256(content + offsets.tobytes())[:16]}.npy"
     if not cached.is_file():

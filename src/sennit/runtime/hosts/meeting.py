@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sennit.errors import Interrupted, RunError, UserError
+from sennit.errors import Interrupted, RunError, UserError, why
 from sennit.runtime.control import Line, PeerGone
 from sennit.runtime.fingerprint import different
 from sennit.runtime.hosts.finding import Note, Waiting, find
@@ -280,4 +280,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the plan {path}: {error}") from error
+        raise UserError(f"cannot read the plan {path}: {why(error)}") from error
