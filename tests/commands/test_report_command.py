@@ -222,7 +222,10 @@ def test_doctor(call: Callable) -> None:
 
 @pytest.mark.parametrize(
     ("levers", "row"),
-    [({"--split": 0.3, "--chunks 2": 0.499, "--release layer": 0.6}, "--split: 0.30"), ({"--split": 0.5}, None)],
+    [
+        ({"--split": 0.3, "--chunks 2": 0.499, "--release layer": 0.6}, "from 0.50: --split 0.30"),
+        ({"--split": 0.5}, None),
+    ],
 )
 def test_changes_that_gain_nothing_are_not_shown(
     call: Callable, run: Path, levers: dict[str, float], row: str | None

@@ -116,10 +116,13 @@ def test_words() -> None:
     found = Prospect(100, 0.5, 0.25, "dependencies", {"--split": 0.3, "--chunks 2": 0.499})
     assert found.lines() == [
         "  simulated, 100 subnets: bubble 0.50; no order of these tasks goes below 0.25 (dependencies)",
-        "  bubble with one change: --split 0.30",
+        "  from 0.50 with one change: --split 0.30",
     ]
     assert len(replace(found, levers={}).lines()) == 1
     assert gaining(found.levers, found.bubble) == {"--split": 0.3}
+    assert gaining({"--split": 0.3351, "--chunks 2": 0.3349}, 0.3449) == {"--chunks 2": 0.3349}, (
+        "0.34 is no less than 0.34"
+    )
 
 
 # -- messages
@@ -186,5 +189,5 @@ def test_words_with_messages() -> None:
         "  simulated, 100 subnets: bubble 0.10, with messages 0.40; with 2 in flight no order of these tasks goes "
         "below 0.05 (devices)",
         "  messages ...",
-        "  bubble with one change: --chunks 1 0.30",
+        "  from 0.40 with one change: --chunks 1 0.30",
     ]

@@ -242,7 +242,8 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows += _calls(facts)
     if (found := facts["prospect"]) is not None:
         delayed = found.get("with_messages")  # runs of earlier versions do not have it
-        better = gaining(found["levers"], found["bubble"] if delayed is None else delayed)
+        held = found["bubble"] if delayed is None else delayed
+        better = ", ".join(f"{change} {bubble:.2f}" for change, bubble in gaining(found["levers"], held).items())
         bubble = bubbles(found["bubble"], delayed)
         bound = f"{bounded(found.get('in_flight'))} {found['bubble_at_bound']:.2f} there ({found['binds']})"
         rows += [
@@ -251,7 +252,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
                 f"{found['subnets']} subnets with what tasks took: bubble {bubble}; {bound}",
             ),
             ("messages", found.get("messages", "")),
-            ("one change", ", ".join(f"{change}: {bubble:.2f}" for change, bubble in better.items())),
+            ("one change", better and f"from {held:.2f}: {better}"),
         ]
     if facts["averaged"]:
         n = facts["averaged"]

@@ -73,7 +73,7 @@ class Prospect:
         held = self.bubble if self.with_messages is None else self.with_messages
         better = [f"{change} {bubble:.2f}" for change, bubble in gaining(self.levers, held).items()]
         if better:
-            told.append(f"  bubble with one change: {', '.join(better)}")
+            told.append(f"  from {held:.2f} with one change: {', '.join(better)}")
         return told
 
 
@@ -92,7 +92,8 @@ def bounded(in_flight: int | None) -> str:
 
 def gaining(levers: Mapping[str, float], bubble: float) -> dict[str, float]:
     """Of some changes, and the bubble with each, those that bring something."""
-    return {change: with_it for change, with_it in levers.items() if with_it < bubble - LEAST}
+    seen = float(f"{bubble:.2f}")
+    return {c: with_it for c, with_it in levers.items() if with_it < bubble - LEAST and float(f"{with_it:.2f}") < seen}
 
 
 def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Prospect | None:
