@@ -41,6 +41,9 @@ def test_leaderboard_and_limits(call: Callable, run: Path) -> None:
     report = call("report", run, "--json").json
     assert report["searches"][0]["evaluations"] == 6
     assert report["searches"][0]["best"]["metrics"]["parameters"] <= 500
+    less = call("search", run, "--strategy", "random", "--budget", "3", "--max-parameters", "500").out
+    assert "6 networks evaluated after 40 subnets, all by an earlier search: a larger --budget adds to them;" in less
+    assert "earlier" not in done.out
 
 
 def test_retrained_export_of_an_arch_from_a_file(call: Callable, run: Path) -> None:

@@ -94,7 +94,7 @@ class Search:
                 raise Interrupted(
                     f"stopped after {done} of {self.budget} networks, all kept in {folder}; the same command goes on"
                 ) from None
-        out.result(_content(result, run), _headline(result, run), leaderboard(result.top(TOP)))
+        out.result(_content(result, run), _headline(result, run, added=done > 0), leaderboard(result.top(TOP)))
         return 0
 
     def _folder(self, run: LoadedRun) -> Path:
@@ -120,8 +120,10 @@ def _strategy(given: str) -> str:
     return given
 
 
-def _headline(result: SearchResult, run: LoadedRun) -> str:
+def _headline(result: SearchResult, run: LoadedRun, added: bool) -> str:
     stopped = "" if result.stopped == "budget" else ", then there was no other network left"
+    if result.stopped == "budget" and not added:
+        stopped = ", all by an earlier search: a larger --budget adds to them"
     return (
         f"{run.folder.path}: {len(result.trials)} networks evaluated after {run.state.seq_id} subnets"
         f"{stopped}; log in {result.folder}"
