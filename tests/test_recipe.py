@@ -382,9 +382,9 @@ def test_loading_sets_threads_and_kernels(tmp_path: Path) -> None:
     [
         ({"workers": 0}, "--workers must be at least 1, got 0"),
         ({"device": "tpu"}, "--device must be cpu, cuda or virtual, got 'tpu'"),
-        ({"in_flight": -1}, "--in-flight and --loaders must be at least 0"),
+        ({"in_flight": -1}, "--in-flight must be at least 0"),
         ({"loaders": -1}, "--loaders must be at least 0"),
-        ({"prefetch": 0}, "--prefetch at least 1"),
+        ({"prefetch": 0}, "--prefetch must be at least 1"),
     ],
 )
 def test_placements_that_cannot_be(changes: Any, said: str) -> None:
