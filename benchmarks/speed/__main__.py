@@ -108,8 +108,8 @@ def main() -> int:
         if time.monotonic() - begin > given.seconds:
             result["left_out"].append(row.key)
             continue
-        like = [of for (_, executor), of in prices.items() if executor == row.executor]
-        held = prices.get((row.micro_batches, row.executor)) or next(iter(like), None)
+        others = (priced_of for (_, executor), priced_of in prices.items() if executor == row.executor)
+        held = prices.get((row.micro_batches, row.executor)) or next(others, None)  # a cut needs ratios alone
         batches = made(recipe, Row(LAYERS, row.micro_batches))
         costs = profile if held is None else held.at(most_common(shapes_of(batches, window.steps)))
         found, spans = run(recipe, row, window, given.device, costs, given.run_seconds)

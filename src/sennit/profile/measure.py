@@ -39,8 +39,8 @@ from sennit.supernet.loss import count_terms
 from sennit.supernet.optim import make_optimizer, state_keys
 
 LEAST, MOST = 3, 32
-"""Repeats of one measurement that count, at least and at most. With three, the median leaves out a lap in which a GPU
-loaded a kernel (0.6 s for a layer of 1 ms were seen), which made partitions put all other layers elsewhere."""
+"""Repeats of one measurement that count, at least and at most. With three, the median leaves out a lap that something
+else held up. On a GPU a single one had 0.6 s for a layer of 1 ms, and partitions put most other layers elsewhere."""
 
 
 @dataclass

@@ -31,7 +31,9 @@ def _instances(rank: int, share: Share, device: Capturing) -> Instances | None:
         return None
     sharing = -(-placement.workers // max(share.gpus, 1))
     one_version = share.recipe.sync_rule.kind != "asp"  # there micro-batches read whatever is there
-    limit, to_come = placement.activations_bytes or None, may_come(rank, share.built, share.plans, share.host)
+    if placement.activations_bytes:
+        return Instances(device.room, placement.activations_bytes, sharing, one_version)
+    to_come = may_come(rank, share.built, share.plans, share.host)
     if placement.budget:
         to_come = min(to_come, placement.budget_bytes)
-    return Instances(device.room, limit, sharing, one_version, to_come=to_come)
+    return Instances(device.room, None, sharing, one_version, to_come=to_come)

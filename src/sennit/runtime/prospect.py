@@ -92,8 +92,8 @@ def bounded(in_flight: int | None) -> str:
 
 def gaining(levers: Mapping[str, float], bubble: float) -> dict[str, float]:
     """Of some changes, and the bubble with each, those that bring something."""
-    seen = float(f"{bubble:.2f}")
-    return {c: with_it for c, with_it in levers.items() if with_it < bubble - LEAST and float(f"{with_it:.2f}") < seen}
+    shown = round(bubble, 2)
+    return {change: b for change, b in levers.items() if b < bubble - LEAST and round(b, 2) < shown}
 
 
 def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Prospect | None:
