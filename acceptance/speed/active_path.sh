@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # What the rest of a supernet costs the path that is active: steps of one arch in its space against the same network
 # frozen, in turns. CPU seconds of the process; on a machine with a GPU also `digits`, `nlp.c3` (data set `ende`, or
-# ENDE=FILE.tsv.gz) and `cv.c3` there, elsewhere the kept result of such a run, which is
-# of a version before most of what makes it fast (docs/schedules.md) and misses two of its three: to be measured anew.
-# Two idle cores, about 3 minutes.
+# ENDE=FILE.tsv.gz) and `cv.c3` (`cifar10_jpeg.npz` in $SENNIT_DATA) there, elsewhere the kept result of such a run. Two
+# idle cores, about 3 minutes.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 need_venv
