@@ -18,12 +18,14 @@ from sennit.trace.span import Span
 if TYPE_CHECKING:
     from sennit.schedule.policy import Release
     from sennit.simulate.cluster import Cluster
+    from sennit.simulate.space_run import SpaceRun
 
-HELP = """Simulates a schedule on a space of choice blocks: the bubble (the part of device time that is waited), the
-bound that no order of its tasks can beat with as many subnets in flight, what binds, and what each lever would bring.
-Needs no torch and no GPU.
+HELP = """Simulates a schedule on a space of choice blocks, or on a recipe before it runs: the bubble (the part of
+device time that is waited), the bound that no order of its tasks can beat with as many subnets in flight, what binds,
+and what each lever would bring. Needs no GPU.
 
-    sennit simulate --space nlp.c1 --workers 8 -M 8 --split --chunks 6 --in-flight 4"""
+    sennit simulate --space nlp.c1 --workers 8 -M 8 --split --chunks 6 --in-flight 4
+    sennit simulate --recipe digits --waits digits.profile.json --workers 4"""
 
 
 LEAST = 0.0005
@@ -34,14 +36,20 @@ LEAST = 0.0005
 class Simulate:
     """Options of `sennit simulate`."""
 
-    space: Annotated[str, arg(metavar="NAME")]
+    space: Annotated[str, arg(metavar="NAME", help_behavior_hint="")] = ""
     """nlp.c0 to nlp.c3 or cv.c1 to cv.c3: the spaces of the NASPipe paper, as their choice blocks alone; or blocks x
     candidates, such as 64x24."""
+    recipe: Annotated[Path | None, arg(metavar="RECIPE", help_behavior_hint="")] = None
+    """Instead of --space: a recipe file, or the name of one in ./recipes. Its own subnets, cut as in a run."""
+    waits: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """With --recipe: what its layers take, from `sennit profile`; or a file of seconds per block."""
+    plan: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: balanced)")] = None
+    """With --recipe: a file of cuts, or a profile, by which every subnet is cut."""
     workers: Annotated[int, arg(metavar="N")] = 8
     """Workers."""
     replicas: Annotated[int, arg(metavar="R")] = 1
     """Of these, how many share a stage and take different micro-batches of it; N is a multiple of R."""
-    schedule: Annotated[str, arg(metavar="NAME")] = "csp"
+    schedule: Annotated[str, arg(metavar="NAME", help_behavior_hint="(default: csp)")] = ""
     """csp: ours, by layer. naspipe: the paper's order, by stage. And gpipe, 1f1b, interleaved, zero-bubble, zbv,
     chimera, pipedream, tap; file.py:Name, an order of your own; or a .csv file with a row of actions per worker."""
     sync: Annotated[str, arg(metavar="RULE", help_behavior_hint="(default: the schedule's)")] = ""
@@ -71,7 +79,8 @@ class Simulate:
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of the draws."""
     cluster: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """TOML: links, memory, swaps, host time. A second is the forward of a whole batch through one worker's layers."""
+    """TOML: links, memory, swaps, host time. With --space a second is the forward of a whole batch through one worker's
+    layers."""
     bandwidth: Annotated[float, arg(metavar="BYTES/S", help_behavior_hint="(default: no limit)")] = math.inf
     """Instead of --cluster: the same duplex link between all workers."""
     latency: Annotated[float, arg(metavar="S")] = 0.0
@@ -95,15 +104,58 @@ class Simulate:
 
     def run(self, out: Output) -> int:
         """Simulate and show."""
+        from sennit.commands.simulate_recipe import recipe_run, refuse_mixtures
         from sennit.plan.replicated import spare_words
+        from sennit.profile.costs import told_of_rows
         from sennit.runtime.usercode import blaming
+        from sennit.simulate.spans import write_order, write_spans
+
+        refuse_mixtures(self)
+        if self.recipe is not None:
+            out.say(f"recording what each candidate of {self.recipe} does")
+            with blaming(UserError, "while the recipe was checked"):
+                run = recipe_run(self)
+                assert self.waits is not None
+            if told := told_of_rows(self.waits, run.recipe.built, "scaled"):
+                out.say(told)
+            micro_batches = run.recipe.micro_batches
+        else:
+            run, micro_batches = self._space_run(), self.micro_batches
+        spans: list[Span] = []
+        watched = self.trace is not None or self.csv is not None
+        with blaming(UserError, "while the schedule was simulated"):
+            found = run.report(with_levers=not self.no_levers, watch=spans.append if watched else None)
+        if spare := spare_words(self.replicas, micro_batches):
+            out.say(spare)
+        if self.csv is not None:
+            write_order(self.csv, spans, micro_batches)
+        if self.trace is not None:
+            asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace", "csv")}
+            write_spans(self.trace, {**asked, **found}, spans)
+        shown = [] if self.no_levers else _levers(found)
+        each = f", {1e3 * found['subnet_s']:.3g} ms a subnet" if "subnet_s" in found else ""
+        verb = "binds" if found["binds"] == "memory" else "bind"
+        out.result(
+            found,
+            f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
+            f"worker{'s' * (self.workers > 1)}{each}",
+            _named(found),
+            f"with {found['in_flight']:,} in flight no order of these tasks goes below {found['bubble_at_bound']:.3f}; "
+            f"{found['binds']} {verb}",
+            *shown,
+        )
+        return 0
+
+    def _space_run(self) -> SpaceRun:
+        """On choice blocks alone."""
         from sennit.schedule.policy import policy
         from sennit.simulate.space_load import SpaceLoad, space_size
         from sennit.simulate.space_run import SpaceRun
-        from sennit.simulate.spans import write_order, write_spans
         from sennit.supernet.sync import Shared
 
         blocks, candidates = space_size(self.space)
+        schedule = self.schedule or "csp"
         space = SpaceLoad(
             blocks=blocks,
             candidates=candidates,
@@ -117,47 +169,24 @@ class Simulate:
             sizes=_numbers("--sizes", self.sizes),
             joined=self.joined,
             seed=self.seed,
-            release=_release(self.release) or policy(self.schedule).release,
+            release=read_release(self.release) or policy(schedule).release,
             out_bytes=self.out_bytes,
             held_bytes=self.held_bytes,
             swap_bytes=self.swap_bytes,
         )
         run = SpaceRun(
             space=space,
-            schedule=self.schedule,
+            schedule=schedule,
             sync=self.sync,
-            in_flight=0 if self.in_flight in ("", "best") else _in_flight(self.in_flight),
+            in_flight=0 if self.in_flight in ("", "best") else read_in_flight(self.in_flight),
             split=self.split,
             shared=Shared("strict") if self.shared == "none" else Shared.parse(self.shared),
             cluster=self.described_cluster(),
             warmup=_numbers("--warmup", self.warmup) or None,
         )
-        if self.in_flight == "best" or (not self.in_flight and self.schedule == "csp"):
+        if self.in_flight == "best" or (not self.in_flight and schedule == "csp"):
             run = run.with_best_in_flight()  # csp alone: nobody else's code runs there
-        spans: list[Span] = []
-        watched = self.trace is not None or self.csv is not None
-        with blaming(UserError, "while the schedule was simulated"):
-            found = run.report(with_levers=not self.no_levers, watch=spans.append if watched else None)
-        if spare := spare_words(self.replicas, self.micro_batches):
-            out.say(spare)
-        if self.csv is not None:
-            write_order(self.csv, spans, self.micro_batches)
-        if self.trace is not None:
-            asked = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
-            asked = {name: value for name, value in asked.items() if name not in ("json", "no_levers", "trace", "csv")}
-            write_spans(self.trace, {**asked, **found}, spans)
-        shown = [] if self.no_levers else _levers(found)
-        verb = "binds" if found["binds"] == "memory" else "bind"
-        out.result(
-            found,
-            f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
-            f"worker{'s' * (self.workers > 1)}",
-            _named(found),
-            f"with {found['in_flight']:,} in flight no order of these tasks goes below {found['bubble_at_bound']:.3f}; "
-            f"{found['binds']} {verb}",
-            *shown,
-        )
-        return 0
+        return run
 
     def described_cluster(self) -> Cluster | None:
         """What the options say of links and memory; None if nothing.
@@ -194,10 +223,15 @@ def _named(found: dict[str, Any]) -> str:
 
 def _levers(found: dict[str, Any]) -> list[Table | str]:
     """Changes that bring something, and the names of the others."""
-    better = [lever for lever in found["levers"] if lever["bubble"] < found["bubble"] - LEAST]
+    if "subnet_s" in found:  # a change of workers changes what a bubble is a part of
+        better = [lever for lever in found["levers"] if lever["subnet_s"] < (1 - LEAST) * found["subnet_s"]]
+    else:
+        better = [lever for lever in found["levers"] if lever["bubble"] < found["bubble"] - LEAST]
     table = Table(show_header=False, title="what one change would bring", title_justify="left")
     for lever in better:
-        table.add_row(lever["change"], f"bubble {lever['bubble']:.3f}", "another recipe" if lever["recipe"] else "")
+        each = f"{1e3 * lever['subnet_s']:.3g} ms, " if "subnet_s" in lever else ""
+        recipe = "another recipe" if lever["recipe"] else ""
+        table.add_row(lever["change"], f"{each}bubble {lever['bubble']:.3f}", recipe)
     others = [lever["change"] for lever in found["levers"] if lever not in better]
     shown: list[Table | str] = [table] if better else []
     return [*shown, f"no gain from {', '.join(others)}"] if others else shown
@@ -228,14 +262,14 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _in_flight(text: str) -> int:
+def read_in_flight(text: str) -> int:
     number = _number(text)
     if number is None:
         raise UserError(f"--in-flight must be a number of at least 1, or best; got {text!r}")
     return number
 
 
-def _release(text: str) -> Release | None:
+def read_release(text: str) -> Release | None:
     if text not in ("", "layer", "stage"):
         raise UserError(f"--release must be layer or stage, got {text!r}")
     return cast("Release", text) if text else None

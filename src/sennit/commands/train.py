@@ -75,7 +75,7 @@ class Train:
     activations: Literal["recompute", "keep"] = "recompute"
     """With --executor graphs. keep: a backward finds what its forward made, where memory allows, with the same bits."""
     activations_gib: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: 0)")] = 0.0
-    """With --activations keep: of each worker, for what is kept; 0: a quarter of what is free."""
+    """With --activations keep: of each worker, for what is kept; 0: what is free, less layers to come and a quarter."""
     budget: Annotated[float, arg(metavar="GIB", help_behavior_hint="(default: 0)")] = 0.0
     """Of each device, for layers and their optimizer state that come and go; 0: no budget, all that was used stays."""
     evict: Literal["next-use", "lru"] = "next-use"
@@ -139,12 +139,21 @@ class Train:
             check(request)
             for line in space_report(request.recipe.built).lines():
                 out.say(line)
+            self._tell_of_rows(request, out)
         with TrainMeter(out) as meter, blaming(RunError, "while training"):
             result = train(request, meter.tell)
         looked = look_back(request, Path(result["out"]), out) if result["subnets_per_s"] else None
         result["prospect"] = None if looked is None else asdict(looked)
         out.result(result, *told(result), *(looked.lines() if looked else ()))
         return 0
+
+    def _tell_of_rows(self, request: Request, out: Output) -> None:
+        """Profiles may be of other micro-batches."""
+        from sennit.profile.costs import told_of_rows
+
+        for path in (self.plan, self.waits):
+            if path is not None and (told := told_of_rows(path, request.recipe.built, "taken as they are")):
+                out.say(told)
 
     def placement(self) -> Placement:
         """The placement that these options describe.

@@ -44,6 +44,28 @@ def profile_for(path: Path, built: Built) -> Profile:
     return profile
 
 
+def rows_of(built: Built) -> int:
+    """Samples in a micro-batch of the recipe, the largest one."""
+    return -(-built.recipe.batch_size // built.recipe.micro_batches)
+
+
+def told_of_rows(path: Path, built: Built, so: str) -> str:
+    """What to say of a profile of other micro-batches than the recipe's; else nothing.
+
+    Args:
+        so: what is done with its times.
+    """
+    if not is_profile(path):
+        return ""
+    measured, rows = read_profile(path).micro_batch, rows_of(built)
+    if measured == rows:
+        return ""
+    return (
+        f"{path} was measured with micro-batches of {measured} samples, the recipe has {rows}: its times are {so}. "
+        "Measure again with `sennit profile` for this recipe's own"
+    )
+
+
 def mean_costs(built: Built, costs: Costs) -> list[float]:
     """Seconds of forward and backward of each block, in program order: the mean over programs that run every candidate
     once."""

@@ -12,6 +12,7 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.pieces import pieces_of
 from sennit.runtime.repeated import Recorded, Repeated
 from sennit.runtime.scheduling import in_flight_of, policy_of, setting_of
+from sennit.runtime.sizes import Sizes
 from sennit.runtime.subnet import parts_of
 from sennit.schedule.chains import Chains
 from sennit.schedule.order import Order
@@ -29,6 +30,7 @@ class RecipeLoad:
         placement: settled (`runtime.scheduling`).
         steps: how many subnets.
         stepping: of blocks, seconds of a step (`Piece.step`).
+        sizes: bytes that runs send and keep; without it, none.
     """
 
     recipe: Recipe
@@ -37,6 +39,7 @@ class RecipeLoad:
     waits: Costs
     steps: int
     stepping: Mapping[str, float] = field(default_factory=dict[str, float])
+    sizes: Sizes | None = None
 
     @property
     def workers(self) -> int:
@@ -65,11 +68,11 @@ class RecipeLoad:
         for y, runs in enumerate(self.runs()):
             spread = [plans.spread(y, run.steps[0].block, self.micro_batches) for run in runs]
             pieces = pieces_of(runs, spread, built.groups, frozen, self.waits)
-            yield (
-                [replace(p, step=self.step(run)) for p, run in zip(pieces, runs, strict=True)]
-                if self.stepping
-                else pieces
-            )
+            if self.stepping:
+                pieces = [replace(p, step=self.step(run)) for p, run in zip(pieces, runs, strict=True)]
+            if self.sizes is not None:
+                pieces = [self.sizes.given(p, run) for p, run in zip(pieces, runs, strict=True)]
+            yield pieces
 
     def step(self, run: Run) -> float:
         """Seconds that the groups of a run step."""

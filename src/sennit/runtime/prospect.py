@@ -8,18 +8,17 @@ Seconds are means over the subnets of the last call, so this is what the run ten
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sennit.errors import UserError
 from sennit.profile.waits import Waits
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
+from sennit.runtime.levers import Seconds, levers, load_of
 from sennit.runtime.messages import Messages
 from sennit.runtime.placing import known_costs, plans_of
-from sennit.runtime.scheduling import in_flight_of, policy_of, settled
+from sennit.runtime.scheduling import in_flight_of, settled
 from sennit.runtime.usercode import blaming
 from sennit.simulate.bounds import bounds
 from sennit.simulate.load import Cost
@@ -116,42 +115,25 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     steps = min(SUBNETS, recipe.steps) // recipe.sync_rule.bulk(held.workers) * recipe.sync_rule.bulk(held.workers)
     if not steps:
         return None
-    load = _load(recipe, held, seconds, steps)
+    load = load_of(recipe, held, seconds, steps)
     outcome, messages = forecast(load), Messages.of(spans, held.workers)
     delayed = forecast(load, messages.cluster)
     in_flight = in_flight_of(recipe, held)
     bound = bounds(load, recipe.built.sync(held.workers), in_flight, split=held.split)
-    levers: dict[str, float] = {}
-    for name, changed, other, told in _levers(recipe, placement, seconds):
+    tried: dict[str, float] = {}
+    for lever in levers(recipe, placement, seconds):
         try:
             with blaming(UserError, "elsewhere"):
-                made = forecast(_load(changed, settled(changed, other), told, steps), messages.cluster)
+                changed = load_of(lever.recipe, settled(lever.recipe, lever.placement), lever.seconds, steps)
+                made = forecast(changed, messages.cluster)
         except UserError:
             continue
-        if other.workers == placement.workers or made.makespan < delayed.makespan:  # a bubble says nothing of fewer
-            levers[name] = made.bubble
-    best_first = dict(sorted(levers.items(), key=lambda item: item[1]))
+        if changed.workers == placement.workers or made.makespan < delayed.makespan:  # a bubble says nothing of fewer
+            tried[lever.change] = made.bubble
+    best_first = dict(sorted(tried.items(), key=lambda item: item[1]))
     lowest = min(bound.bubble, outcome.bubble)  # they may be equal but for rounding
     told = messages.words() if messages.dominate(outcome.bubble) else ""
     return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first, delayed.bubble, told, in_flight)
-
-
-def _load(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:
-    waits = seconds.waits
-    return RecipeLoad(recipe, held, plans_of(recipe.built, held, waits=waits), waits, steps, seconds.stepping)
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """What blocks take: tasks of one micro-batch, and, beyond the last gradient's, the step."""
-
-    waits: Waits
-    stepping: Mapping[str, float]
-
-    def scaled(self, by: float) -> Seconds:
-        """With `by` times as many rows in a micro-batch. A step takes as long."""
-        scaled = {block: Cost(*(s * by for s in cost)) for block, cost in self.waits.blocks.items()}
-        return Seconds(Waits(scaled), self.stepping)
 
 
 def _seconds(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int) -> Seconds:
@@ -190,50 +172,3 @@ def _cost(mean: dict[str, float]) -> Cost:
     inputs, weight = mean.get("I", 0.0), mean.get("W", 0.0)
     whole = mean.get("B", inputs + weight)
     return Cost(mean.get("F", 0.0), whole, inputs or whole / 2, weight or whole / 2)
-
-
-def _levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[tuple[str, Recipe, Placement, Seconds]]:
-    """Changes that could bring something, one at a time, as options or as lines of the recipe."""
-    policy = policy_of(recipe, placement)
-    n = in_flight_of(recipe, settled(recipe, placement))
-    yield f"--in-flight {2 * n}", recipe, replace(placement, in_flight=2 * n), seconds
-    if policy.split is None and not placement.split:
-        yield "--split", recipe, replace(placement, split=True), seconds
-    if placement.release == "stage" and "layer" in policy.releases:
-        yield "--release layer", recipe, replace(placement, release="layer"), seconds
-    if policy.chunked and placement.plan is None:
-        more = placement.chunks + 1
-        if placement.workers * more <= len(seconds.waits.blocks):
-            yield f"--chunks {more}", recipe, replace(placement, chunks=more), seconds
-    if recipe.batch_size % (2 * recipe.micro_batches) == 0:
-        m = 2 * recipe.micro_batches
-        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, seconds.scaled(0.5)
-    if recipe.micro_batches % 2 == 0:
-        m = recipe.micro_batches // 2
-        yield f"micro_batches = {m}", _with(recipe, micro_batches=m), placement, seconds.scaled(2.0)
-    if placement.chunks > 1 and placement.plan is None:
-        fewer = placement.chunks - 1
-        yield f"--chunks {fewer}", recipe, replace(placement, chunks=fewer), seconds
-    if placement.plan is not None and placement.chunks == 1:
-        yield "no --plan", recipe, replace(placement, plan=None), seconds
-    if (
-        placement.replicas == 1
-        and placement.plan is None
-        and placement.workers > 2
-        and not recipe.sync_rule.per_placement
-    ):
-        fewer = placement.workers - 1
-        yield f"--workers {fewer}", recipe, replace(placement, workers=fewer), seconds
-    if recipe.sampler == "uniform" and recipe.sync_rule.kind == "csp":
-        yield 'sampler = "fair"', _with(recipe, sampler="fair"), placement, seconds
-    if recipe.built.always[0] and recipe.sharing.kind == "strict" and recipe.sync_rule.kind == "csp":
-        yield 'shared = "delayed:2"', _with(recipe, shared="delayed:2"), placement, seconds
-
-
-def _with(recipe: Recipe, **changes: Any) -> Recipe:
-    """Another recipe with the same recorded programs."""
-    made = replace(recipe, **changes)
-    built = copy.copy(recipe.built)
-    built.recipe = made
-    made.__dict__["built"] = built
-    return made

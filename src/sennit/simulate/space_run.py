@@ -15,6 +15,7 @@ from sennit.schedule.setting import Setting
 from sennit.simulate.bounds import Bounds, bounds
 from sennit.simulate.cluster import LONGEST_S, Cluster, Link
 from sennit.simulate.engine import Simulation
+from sennit.simulate.figures import figures
 from sennit.simulate.outcome import Outcome, Watch
 from sennit.simulate.space_load import SpaceLoad
 from sennit.supernet.sync import Shared, Sync
@@ -241,20 +242,11 @@ class SpaceRun:
     def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --json` gives."""
         outcome, bound = self.simulate(watch), self.bounds()
-        lowest = bound.makespan
-        assert lowest <= outcome.makespan * (1 + 1e-9), (lowest, outcome.makespan)
         space = self.load
         return {
             "schedule": self.schedule, "sync": self.sync or self.policy.sync, "release": space.release,
             "chunks": max(1, len(space.stages) // space.depth), "replicas": space.replicas, "split": self.halves,
-            "bubble": outcome.bubble, "makespan": outcome.makespan, "bound": min(lowest, outcome.makespan),
-            "bubble_at_bound": min(bound.bubble, outcome.bubble), "binds": bound.binds,
-            "bounds": {
-                "dependencies": bound.dependencies, "devices": bound.devices, "links": bound.links,
-                "memory": bound.memory, "together": bound.together,
-            },
-            "peak_bytes": outcome.peak_bytes, "in_flight": self.setting.in_flight, "tasks": outcome.tasks,
-            "subnets": outcome.subnets,
+            **figures(outcome, bound), "in_flight": self.setting.in_flight,
             "levers": self.tried_levers() if with_levers else [],
         }  # fmt: skip
 

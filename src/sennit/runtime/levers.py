@@ -1,0 +1,118 @@
+"""Changes that could bring a run something, one at a time, and what tasks take with each.
+
+Shared by those who look back on a run (`prospect`) and ahead to one (`recipe_run`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sennit.profile.costs import Costs
+from sennit.profile.quick import block_order
+from sennit.program.step import Step
+from sennit.recipe import Placement, Recipe
+from sennit.runtime.forecast import RecipeLoad
+from sennit.runtime.placing import plans_of
+from sennit.runtime.scheduling import in_flight_of, policy_of, settled
+from sennit.runtime.sizes import Sizes
+from sennit.simulate.load import Cost
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Costs of a micro-batch with `by` times as many rows."""
+
+    costs: Costs
+    by: float
+
+    def of_steps(self, steps: Iterable[Step]) -> Cost:
+        """Of steps that are run in one piece."""
+        return Cost(*(seconds * self.by for seconds in self.costs.of_steps(steps)))
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What a run takes: tasks of one micro-batch, and, beyond the last gradient's, the step of each block; and bytes of
+    messages and activations, if they are known."""
+
+    costs: Costs
+    stepping: Mapping[str, float] = field(default_factory=dict[str, float])
+    sizes: Sizes | None = None
+
+    def scaled(self, by: float) -> Seconds:
+        """With `by` times as many rows in a micro-batch. A step takes as long."""
+        sizes = None if self.sizes is None else replace(self.sizes, by=self.sizes.by * by)
+        return Seconds(Scaled(self.costs, by), self.stepping, sizes)
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A change.
+
+    Attributes:
+        change: as an option, or as a line of the recipe.
+        recipe, placement, seconds: with it. Another recipe trains other weights.
+    """
+
+    change: str
+    recipe: Recipe
+    placement: Placement
+    seconds: Seconds
+
+
+def levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[Lever]:
+    """Those that make sense here.
+
+    Args:
+        placement: as it was asked for.
+    """
+    policy = policy_of(recipe, placement)
+
+    def placed(change: str, **changes: Any) -> Lever:
+        return Lever(change, recipe, replace(placement, **changes), seconds)
+
+    n = in_flight_of(recipe, settled(recipe, placement))
+    yield placed(f"--in-flight {2 * n}", in_flight=2 * n)
+    if policy.split is None and not placement.split:
+        yield placed("--split", split=True)
+    if placement.release == "stage" and "layer" in policy.releases:
+        yield placed("--release layer", release="layer")
+    if policy.chunked and placement.plan is None:
+        more = placement.chunks + 1
+        if placement.workers * more <= len(block_order(recipe.built)):
+            yield placed(f"--chunks {more}", chunks=more)
+    if recipe.batch_size % (2 * recipe.micro_batches) == 0:
+        m = 2 * recipe.micro_batches
+        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(0.5))
+    if recipe.micro_batches % 2 == 0:
+        m = recipe.micro_batches // 2
+        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(2.0))
+    if placement.chunks > 1 and placement.plan is None:
+        yield placed(f"--chunks {placement.chunks - 1}", chunks=placement.chunks - 1)
+    if placement.plan is not None and placement.chunks == 1:
+        yield placed("no --plan", plan=None)
+    alone = placement.replicas == 1 and placement.plan is None
+    if alone and placement.workers > 2 and not recipe.sync_rule.per_placement:
+        yield placed(f"--workers {placement.workers - 1}", workers=placement.workers - 1)
+    if recipe.sampler == "uniform" and recipe.sync_rule.kind == "csp":
+        yield Lever('sampler = "fair"', with_changes(recipe, sampler="fair"), placement, seconds)
+    if recipe.built.always[0] and recipe.sharing.kind == "strict" and recipe.sync_rule.kind == "csp":
+        yield Lever('shared = "delayed:2"', with_changes(recipe, shared="delayed:2"), placement, seconds)
+
+
+def load_of(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:
+    """The first `steps` subnets, cut by what their blocks take; `held` is settled."""
+    plans = plans_of(recipe.built, held, waits=seconds.costs)
+    return RecipeLoad(recipe, held, plans, seconds.costs, steps, seconds.stepping, seconds.sizes)
+
+
+def with_changes(recipe: Recipe, **changes: Any) -> Recipe:
+    """Another recipe with the same recorded programs."""
+    made = replace(recipe, **changes)
+    built = copy.copy(recipe.built)
+    built.recipe = made
+    made.__dict__["built"] = built
+    return made

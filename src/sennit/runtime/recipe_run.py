@@ -1,0 +1,122 @@
+"""`RecipeRun`: what a recipe would do on some workers, simulated before it runs there.
+
+profile ──▶ seconds of each step ──▶ the recipe's first subnets, cut by the plan, under the workers' own orders
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sennit.errors import UserError
+from sennit.profile.costs import profile_for, read_costs, rows_of
+from sennit.profile.profile import Profile, is_profile
+from sennit.recipe import Placement, Recipe
+from sennit.runtime.forecast import RecipeLoad, forecast
+from sennit.runtime.levers import Seconds, levers, load_of
+from sennit.runtime.scheduling import in_flight_of, name_of_policy, settled
+from sennit.runtime.sizes import Sizes
+from sennit.runtime.usercode import blaming
+from sennit.simulate.bounds import bounds
+from sennit.simulate.cluster import Cluster
+from sennit.simulate.figures import figures
+from sennit.simulate.outcome import Outcome, Watch
+from sennit.supernet.build import Built
+
+
+@dataclass(frozen=True)
+class RecipeRun:
+    """A run.
+
+    Attributes:
+        placement: as it was asked for.
+        seconds: what tasks take.
+        subnets: the most that are simulated.
+    """
+
+    recipe: Recipe
+    placement: Placement
+    seconds: Seconds
+    subnets: int
+    cluster: Cluster | None = None
+
+    @cached_property
+    def held(self) -> Placement:
+        return settled(self.recipe, self.placement)
+
+    @cached_property
+    def load(self) -> RecipeLoad:
+        """The first subnets of the stream: whole bulks."""
+        bulk, steps = self.recipe.sync_rule.bulk(self.held.workers), min(self.subnets, self.recipe.steps)
+        if self.recipe.built.sampler().learning:
+            raise UserError(
+                f"sampler = {self.recipe.sampler!r} draws by what it learns, so which subnets come is known in a run "
+                'alone; simulate with sampler = "uniform"'
+            )
+        if steps < bulk:
+            raise UserError(
+                f"sync = {self.recipe.sync!r} steps once per {bulk} subnets; simulate at least as many, got {steps}"
+            )
+        return load_of(self.recipe, self.held, self.seconds, steps // bulk * bulk)
+
+    def simulate(self, watch: Watch | None = None) -> Outcome:
+        """On the workers' own order objects."""
+        return forecast(self.load, self.cluster, watch=watch)
+
+    def tried_levers(self) -> Iterator[dict[str, Any]]:
+        """What each change brings, and whether it changes the recipe. What cannot be run is left out."""
+        for lever in levers(self.recipe, self.placement, self.seconds):
+            run = replace(self, recipe=lever.recipe, placement=lever.placement, seconds=lever.seconds)
+            try:
+                with blaming(UserError, f"with {lever.change}"):
+                    outcome = run.simulate()
+            except UserError:
+                continue
+            another = lever.recipe is not self.recipe
+            seconds = outcome.makespan / outcome.subnets
+            yield {"change": lever.change, "bubble": outcome.bubble, "recipe": another, "subnet_s": seconds}
+
+    def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
+        """What `sennit simulate --recipe --json` gives; keys as with `--space`, and `subnet_s`, seconds per subnet."""
+        outcome, held = self.simulate(watch), self.held
+        in_flight = in_flight_of(self.recipe, held)
+        sync = self.recipe.built.sync(held.workers)
+        bound = bounds(self.load, sync, in_flight, split=held.split, cluster=self.cluster)
+        found = sorted(self.tried_levers(), key=lambda lever: lever["subnet_s"]) if with_levers else []
+        return {
+            "schedule": name_of_policy(self.recipe, held), "sync": self.recipe.sync, "release": held.release,
+            "chunks": held.chunks, "replicas": held.replicas, "split": held.split,
+            "micro_batches": self.recipe.micro_batches,
+            **figures(outcome, bound),
+            "in_flight": in_flight, "subnet_s": outcome.makespan / outcome.subnets, "levers": found,
+        }  # fmt: skip
+
+
+def seconds_of(path: Path, recipe: Recipe) -> tuple[str, Seconds]:
+    """The device that a file of waits, or a profile, is of, and what it says; scaled to the recipe's micro-batches.
+
+    Raises:
+        UserError: neither, or one of another space.
+    """
+    if not is_profile(path):
+        return "cpu", Seconds(read_costs(path, recipe.built))
+    profile = profile_for(path, recipe.built)
+    seconds = Seconds(profile, _stepping(recipe.built, profile), Sizes(profile))
+    by = rows_of(recipe.built) / profile.micro_batch
+    return profile.device, seconds if by == 1.0 else seconds.scaled(by)
+
+
+def _stepping(built: Built, profile: Profile) -> dict[str, float]:
+    """Seconds that the layers of each block step: the mean over programs that run every candidate once."""
+    found: dict[str, list[float]] = {}
+    for program in built.covering:
+        of: dict[str, float] = {}
+        for step in program.steps:
+            kind = profile.kind(step.name)
+            of[step.block] = of.get(step.block, 0.0) + (0.0 if kind is None else kind.step)
+        for block, seconds in of.items():
+            found.setdefault(block, []).append(seconds)
+    return {block: sum(seconds) / len(seconds) for block, seconds in found.items()}
