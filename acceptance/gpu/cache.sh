@@ -13,7 +13,7 @@ trap 'rm -rf "$out"' EXIT
 kept=benchmarks/results/cache_nlp.c1_H200.json
 if on_gpus 1 "$kept"; then
     result=$out/result.json
-    "$PY" benchmarks/cache.py --out "$result" --only "next-use;none;plain" ${ENDE:+--data "$ENDE"} >&2 || true
+    "$PY" benchmarks/cache.py --out "$result" --only "next-use;lru;none;plain" ${ENDE:+--data "$ENDE"} >&2 || true
 else
     result=$kept
 fi
@@ -23,8 +23,10 @@ echo "on $(value "', '.join(held['fingerprint']['gpus'])"), commit $(value "held
 figure "layers with their state, times the budgets" "$(value "round(held['times the budgets'], 2)")" ">=" 4
 figure "least subnets" "$(value "min(r['steps'] for r in held['runs'])")" ">=" 40
 figure "hits" "$(value "round(run['next-use']['slots']['hits'] / run['next-use']['slots']['reads'], 4)")" ">=" 0.95
+figure "  with LRU" "$(value "round(run['lru']['slots']['hits'] / run['lru']['slots']['reads'], 4)")" "<=" 1
 figure "  with nothing fetched ahead" "$(value "round(run['none']['slots']['hits'] / run['none']['slots']['reads'], 4)")" "<=" 1
 figure "stalls, part of the time" "$(value "round(run['next-use']['stall_share'], 4)")" "<=" 0.05
+figure "bytes fetched, LRU / next-use" "$(value "round(run['lru']['fetched_per_subnet'] / run['next-use']['fetched_per_subnet'], 2)")" ">=" 1
 figure "ms per subnet" "$(value "round(run['next-use']['ms_per_subnet'], 1)")" ">" 0
 figure "  of plain --offload" "$(value "round(run['plain']['ms_per_subnet'], 1)")" ">" 0
 for what in weights optimizer losses; do
