@@ -22,7 +22,7 @@ def test_every_command_has_help_with_an_example(call: Callable, command: str) ->
     [
         ("--budget GIB", "0: no budget, all that was used stays. (default: 0)"),
         ("--in-flight I", "0: chosen. (default: 0)"),
-        ("--activations-gib GIB", "0: a quarter of what is free. (default: 0)"),
+        ("--activations-gib GIB", "0: what is free, less layers to come and a quarter. (default: 0)"),
     ],
 )
 def test_help_says_what_zero_means_where_it_stands_for_something_else(call: Callable, option: str, said: str) -> None:

@@ -115,7 +115,7 @@ def test_virtual_devices_train_nothing_and_nothing_trained_is_told(call: Callabl
     assert json.loads((workplace / "o" / "result.json").read_text())["last_loss"] is None
     assert {json.loads(line)["loss"] for line in (workplace / "o" / "losses.jsonl").read_text().splitlines()} == {None}
     said = call("report", "o")
-    assert "nothing: devices were virtual" in said.out and "first" not in said.out and "allow_nondet" not in said.out
+    assert "nothing: devices were virtual" in said.out and "│ loss" not in said.out and "allow_nondet" not in said.out
     facts = call("report", "o", "--json").json
     assert facts["steps"] == 6 and facts["loss_last"] is None and not facts["comparable"]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sennit.commands.output import figure
+from sennit.words import counted
 
 SHOWN, MUCH = 0.02, 0.1
 """Parts of the workers' time, from which on loading is shown, and something is said of it."""
@@ -37,7 +38,7 @@ def counted_rows(call: Mapping[str, Any]) -> list[tuple[str, str]]:
             more = "; more --loaders load them beside" if share >= MUCH else ""
             rows.append(("data", f"{share:.0%} of the workers' time went by with loading batches{more}"))
     if again := call.get("tasks_run_again"):
-        rows.append(("full", f"a device was: {again:,} task{'s' if again > 1 else ''} ran again"))
+        rows.append(("full", f"a device was: {counted(again, 'task')} ran again"))
     return rows
 
 
@@ -52,7 +53,7 @@ def workers_of(call: Mapping[str, Any]) -> str:
     if call.get("engine") == "plain":
         return "plain loop"
     workers, replicas = call["workers"], call.get("replicas") or 1
-    return f"{workers} worker{'s' if workers > 1 else ''}{f', {replicas} a stage' if replicas > 1 else ''}"
+    return f"{counted(workers, 'worker')}{f', {replicas} a stage' if replicas > 1 else ''}"
 
 
 def took(call: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from sennit.commands.output import Output
 from sennit.commands.progress import TrainMeter
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import Interrupted, RunError, UserError
+from sennit.words import counted
 
 if TYPE_CHECKING:
     from sennit.commands.train import Train
@@ -99,7 +100,7 @@ def _compare(recorded: Recorded, again: Recorded, result: dict[str, Any], steps:
     wanted = there or {"losses_sha256": recorded.losses_sha256(steps)}
     different = [key for key in HASHES if key in wanted and wanted[key] != result[key]]
     first = recorded.first_difference(again.lines)
-    compared = "weights, optimizer and losses" if there else f"losses of the first {steps} subnets"
+    compared = "weights, optimizer and losses" if there else f"losses of the first {counted(steps, 'subnet')}"
     if reasons:
         verdict = f"not comparable with {recorded.path}: {'; '.join(reasons)}"
     elif different or first:
@@ -110,7 +111,7 @@ def _compare(recorded: Recorded, again: Recorded, result: dict[str, Any], steps:
     content = {**result, "replay_of": str(recorded.path), "comparable": not reasons, "different": different}
     content["first_difference"] = first
     lines = [f"  {key.removesuffix('_sha256'):9} {result[key]}" for key in HASHES]
-    out.result(content, f"{steps} subnets, {verdict}", *lines)
+    out.result(content, f"{counted(steps, 'subnet')}, {verdict}", *lines)
     return 1 if (different or first) and not reasons else 0
 
 

@@ -15,6 +15,7 @@ from sennit.commands.counted import counted_rows, subnets_of, took, workers_of
 from sennit.commands.output import Output, figure
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.errors import CheckpointError, UserError
+from sennit.words import counted
 
 if TYPE_CHECKING:
     from sennit.trace.page_data import Content
@@ -235,7 +236,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
     rows = [
         ("recipe", facts["recipe"]),
-        ("state", f"{facts['state']}: {facts['steps']} of {facts['of']} subnets"),
+        ("state", f"{facts['state']}: {facts['steps']:,} of {counted(facts['of'], 'subnet')}"),
         ("placement", _placement(facts)),
         ("shared", shared_gpus(facts["workers"], facts["gpus"] or 0)),
     ]
@@ -261,7 +262,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     last = facts["evaluations"][-1] if facts["evaluations"] else None
     if last and last["mean"] is not None:
         figures = f"{last['metric']} mean {figure(last['mean'])}, best {figure(last['best'])}"
-        rows.append(("evaluation", f"after {last['seq_id'] + 1} subnets: {figures}"))
+        rows.append(("evaluation", f"after {counted(last['seq_id'] + 1, 'subnet')}: {figures}"))
     for search in facts["searches"]:
         best = search["best"]
         metrics = ", ".join(f"{name} {figure(value)}" for name, value in best["metrics"].items()) if best else ""

@@ -16,6 +16,7 @@ from sennit.commands.arguments import Json
 from sennit.commands.output import Output, figure
 from sennit.commands.progress import Meter
 from sennit.errors import Interrupted, RunError, UserError
+from sennit.words import counted
 
 if TYPE_CHECKING:
     from sennit.explore.history import Trial
@@ -125,8 +126,8 @@ def _headline(result: SearchResult, run: LoadedRun, added: bool) -> str:
     if result.stopped == "budget" and not added:
         stopped = ", all by an earlier search: a larger --budget adds to them"
     return (
-        f"{run.folder.path}: {len(result.trials)} networks evaluated after {run.state.seq_id} subnets"
-        f"{stopped}; log in {result.folder}"
+        f"{run.folder.path}: {counted(len(result.trials), 'network')} evaluated after "
+        f"{counted(run.state.seq_id, 'subnet')}{stopped}; log in {result.folder}"
     )
 
 

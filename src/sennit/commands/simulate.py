@@ -14,6 +14,7 @@ from sennit.commands.arguments import Json
 from sennit.commands.output import Output
 from sennit.errors import UserError
 from sennit.trace.span import Span
+from sennit.words import counted
 
 if TYPE_CHECKING:
     from sennit.schedule.policy import Release
@@ -138,8 +139,8 @@ class Simulate:
         verb = "binds" if found["binds"] == "memory" else "bind"
         out.result(
             found,
-            f"bubble {found['bubble']:.3f}: {found['tasks']:,} tasks of {found['subnets']} subnets on {self.workers} "
-            f"worker{'s' * (self.workers > 1)}{each}",
+            f"bubble {found['bubble']:.3f}: {counted(found['tasks'], 'task')} of {counted(found['subnets'], 'subnet')} "
+            f"on {counted(self.workers, 'worker')}{each}",
             _named(found),
             f"with {found['in_flight']:,} in flight no order of these tasks goes below {found['bubble_at_bound']:.3f}; "
             f"{found['binds']} {verb}",

@@ -16,6 +16,7 @@ from sennit.commands.counted import counted_rows, workers_of
 from sennit.commands.output import Output, figure
 from sennit.commands.progress import TrainMeter
 from sennit.errors import RecipeError, RunError, UserError
+from sennit.words import counted
 
 if TYPE_CHECKING:
     from sennit.recipe import Placement
@@ -140,6 +141,8 @@ class Train:
             for line in space_report(request.recipe.built).lines():
                 out.say(line)
             self._tell_of_rows(request, out)
+            if request.recipe.precision == "tf32" and self.device == "cpu":
+                out.say('precision = "tf32" is a way in which GPUs multiply; on a CPU it is fp32')
         with TrainMeter(out) as meter, blaming(RunError, "while training"):
             result = train(request, meter.tell)
         looked = look_back(request, Path(result["out"]), out) if result["subnets_per_s"] else None
@@ -285,7 +288,7 @@ def told(result: dict[str, Any]) -> list[str]:
         took = "were there already, none was left"
     elif result["first"]:
         took = f"are there, this call ran the last {result['steps'] - result['first']} {took}"
-    lines = [f"{result['out']}: {result['steps']} subnets {took}{loss}"]
+    lines = [f"{result['out']}: {counted(result['steps'], 'subnet')} {took}{loss}"]
     shared = shared_gpus(result["workers"], result.get("gpus", 0))
     lines += [f"  {shared}"] if shared and result["subnets_per_s"] is not None else []
     lines += [f"  {name:9} {text}" for name, text in counted_rows(result)]

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from sennit.commands.recorded import HASHES, Recorded
 from sennit.commands.verify_rows import Row
+from sennit.words import counted
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def content(found: Findings) -> dict[str, Any]:
 def shown(found: Findings) -> list[Any]:
     """For people: a table, and lines below it."""
     recorded, rows, reasons = found.recorded, found.rows, found.reasons
-    table = Table(title=f"{recorded.path}, {found.steps} subnets", title_justify="left")
+    table = Table(title=f"{recorded.path}, {counted(found.steps, 'subnet')}", title_justify="left")
     for column in ("run", "schedule", "weights", "optimizer", "losses", "access log", "seconds"):
         table.add_column(column, justify="right" if column == "seconds" else "left")
     for row in rows:

@@ -30,7 +30,8 @@ def make_dataset(name: str, base: str, data_args: Mapping[str, Any], split: str)
         arguments["split"] = split
     elif split != "train":
         raise RecipeError(
-            f'data = {name!r} takes no argument `split`, so there is no {split!r} data; add split="train" to it'
+            f"data = {name!r} takes no argument `split`, so there is no {split!r} data, which [evaluate] asks for; add "
+            'split="train" to its arguments, or set every = 0 there'
         )
     refuse_arguments(factory, arguments, "data_args", RecipeError)
     try:

@@ -16,6 +16,7 @@ from sennit.runtime.runfolder import RunFolder
 from sennit.runtime.segment import Engine
 from sennit.supernet.not_finite import advice
 from sennit.trace.access import forget_from
+from sennit.words import counted
 
 
 class EarlyEnd:
@@ -67,7 +68,7 @@ class EarlyEnd:
 
     def given_up(self) -> str:
         """What a run says that did not wait for the subnets in flight."""
-        return f"ended at once, after {len(self.losses)} of {self.facts.end} subnets; {self.kept()}"
+        return f"ended at once, after {len(self.losses):,} of {counted(self.facts.end, 'subnet')}; {self.kept()}"
 
     def _saved(self, engine: Engine, y: int) -> str:
         forget_from(self.folder.access, y)

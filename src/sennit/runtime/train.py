@@ -42,6 +42,7 @@ from sennit.runtime.summary import summary
 from sennit.supernet.samplers import Result
 from sennit.trace.events import Trace, read_call
 from sennit.trace.perfetto import MOST_SPANS, write_perfetto
+from sennit.words import counted
 
 UNPINNED = (
     "the host's memory could not be pinned ({why}): the host waits for each copy to and from the device. Same bits, "
@@ -96,7 +97,8 @@ class _Run:
         self.folder.write_json("run.json", self.facts.run_json())
         note = f"run folder {self.folder.path}"
         if self.request.resume:
-            note += f", resumed after {self.start} subnets" if self.start else ", where there is nothing to resume"
+            resumed = f"resumed after {counted(self.start, 'subnet')}"
+            note += f", {resumed if self.start else 'where there is nothing to resume'}"
         self.tell(Progress("start", self.start, self.end, note=note))
         if spare := spare_words(self.request.placement.replicas, self.recipe.micro_batches):
             self.note(spare)
@@ -128,7 +130,7 @@ class _Run:
             write_perfetto(self.folder.trace, trace)
         if self.stop.asked and len(self.losses) < self.end:
             raise Interrupted(
-                f"stopped after {len(self.losses)} of {self.end} subnets; everything is in "
+                f"stopped after {len(self.losses):,} of {counted(self.end, 'subnet')}; everything is in "
                 f"{self.folder.path}/checkpoints/{len(self.losses):08d}. Go on with "
                 f"{self.facts.resume(self.folder.path)}"
             )
@@ -188,7 +190,7 @@ class _Run:
                 if not self.losses:
                     raise
                 kept = self.early_end.kept()
-                raise UserError(f"{error}\nstopped after {len(self.losses)} subnets; {kept}") from error
+                raise UserError(f"{error}\nstopped after {counted(len(self.losses), 'subnet')}; {kept}") from error
             if done == self.start and (why := engine.figures().get("pinning_refused")):
                 self.note(UNPINNED.format(why=why))
             done = segment.limit
