@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -120,9 +120,15 @@ def _refuse_unknown(
 
 
 def _value_at(plain: Any, key: str) -> Any:
-    for part in key.split("."):
-        name = part.split("[")[0]
-        if not isinstance(plain, Mapping) or name not in plain:
+    """`None` where the path leads nowhere; `[...]`, some key of a table, stands for the table."""
+    for part in re.findall(r"[^.\[\]]+|\[\d+\]", key.replace("[...]", "")):
+        if part.startswith("["):
+            number = int(part[1:-1])
+            if not isinstance(plain, list) or number >= len(cast("list[Any]", plain)):
+                return None
+            plain = cast("list[Any]", plain)[number]
+        elif isinstance(plain, Mapping) and part in plain:
+            plain = cast("Mapping[str, Any]", plain)[part]
+        else:
             return None
-        plain = plain[name]
     return plain

@@ -99,6 +99,8 @@ def test_a_profile_of_other_micro_batches_is_scaled_and_told_of(call: Callable, 
     assert other.json["makespan"] == pytest.approx(whole.json["makespan"] / 2)
     trained = call("train", "r.toml", "--workers", "2", "--plan", changed(profile, micro_batch=8), "--steps", "15")
     assert trained.exit == 0 and "the recipe has 4: its times are taken as they are" in trained.err
+    words = ("train", "r.toml", "--device", "virtual", "--workers", "2", "--steps", "3", "--waits")
+    assert "its times are scaled" in call(*words, changed(profile, micro_batch=8)).err
 
 
 def test_orders_and_traces(call: Callable, workplace: Path, waits: Path) -> None:
@@ -110,6 +112,21 @@ def test_orders_and_traces(call: Callable, workplace: Path, waits: Path) -> None
     assert f"{found['tasks']:,} on 2 workers" in call("report", "t.jsonl").out
 
 
+@pytest.mark.parametrize("use", ["simulate --recipe r.toml --waits", "train r.toml --plan"])
+def test_profiles_that_cannot_be_meant_are_refused(call: Callable, profile: Path, use: str) -> None:
+    """A profile without samples divided by zero; one of a space with the same names was used without a word."""
+    kinds = json.loads(profile.read_text())["kinds"]
+    rows: list[tuple[dict, str]] = [
+        ({"micro_batch": 0}, "micro_batch must be at least 1 sample, got 0"),
+        ({"kinds": [{**kind, "parameter_bytes": kind["parameter_bytes"] + 8} for kind in kinds]}, "of another space"),
+        ({"kinds": [{**kind, "forward": 1e300} for kind in kinds]}, "kinds[0].forward must be at least 0 and at most"),
+        ({"kinds": [kinds[0], {**kinds[1], "forward": "fast"}, *kinds[2:]]}, "kinds[1].forward = 'fast': Expected a"),
+    ]
+    for values, said in rows:
+        done = call(*use.split(), changed(profile, **values), "--workers", "2")
+        assert done.exit == 2 and said in done.err, said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -119,6 +136,7 @@ def test_orders_and_traces(call: Callable, workplace: Path, waits: Path) -> None
         ("--recipe r.toml --waits none.json", "none.json"),
         ("--recipe none --waits waits.json", "cannot read recipe none"),
         ("--recipe r.toml --waits waits.json --sampler fair", "--sampler does not go with --recipe: the recipe"),
+        ("--recipe r.toml --waits waits.json --sizes 2,4", "--sizes does not go with --recipe: it is of --space alone"),
         ("--recipe r.toml --waits waits.json -M 2", "-M does not go with --recipe"),
         ("--space cv.c3 --plan p.json", "--plan does not go with --space: it belongs to --recipe"),
         ("--recipe r.toml --waits waits.json --in-flight best", "--in-flight best is found with --space"),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sennit.errors import UserError
 from sennit.profile.profile import Kind, Profile
+from sennit.profile.waits import Waits
 from sennit.program.cut import cut
 from sennit.recipe import Placement
 from sennit.runtime.forecast import forecast
-from sennit.runtime.levers import Seconds, levers, load_of
+from sennit.runtime.levers import ROWS, Seconds, levers, load_of
 from sennit.runtime.placing import known_costs
 from sennit.runtime.recipe_run import RecipeRun
 from sennit.runtime.scheduling import settled
@@ -76,3 +78,22 @@ def test_bytes_of_runs() -> None:
         assert Sizes(profile, 2.0).given(piece, run) == replace(
             given, out_bytes=2 * given.out_bytes, held_bytes=2 * given.held_bytes
         )
+
+
+def test_a_run_that_takes_no_time_is_refused() -> None:
+    recipe = small_recipe(steps=4)
+    with pytest.raises(UserError, match="no task takes any time"):
+        RecipeRun(recipe, TWO, Seconds(Waits({})), 4).report()
+
+
+def test_chunks_of_a_file_of_cuts_are_told(tmp_path: Path) -> None:
+    (tmp_path / "cuts.json").write_text('{"format": "sennit.cuts/1", "cuts": [[1, 2, 3]], "chunks": 2}')
+    assert run_of(Placement(workers=2, plan=str(tmp_path / "cuts.json"))).report()["chunks"] == 2
+    assert run_of(Placement(workers=2, chunks=3)).report()["chunks"] == 3
+
+
+def test_another_size_of_micro_batches_is_taken_for_granted() -> None:
+    levers_told = run_of(TWO, micro_batches=2, batch_size=8).report()["levers"]
+    told = {lever["change"]: lever.get("provided") for lever in levers_told}
+    assert told["micro_batches = 4"] == told["micro_batches = 1"] == ROWS
+    assert {words for change, words in told.items() if not change.startswith("micro")} == {None}

@@ -232,6 +232,7 @@ def _levers(found: dict[str, Any]) -> list[Table | str]:
     for lever in better:
         each = f"{1e3 * lever['subnet_s']:.3g} ms, " if "subnet_s" in lever else ""
         recipe = "another recipe" if lever["recipe"] else ""
+        recipe += f", {lever['provided']}" if "provided" in lever else ""
         table.add_row(lever["change"], f"{each}bubble {lever['bubble']:.3f}", recipe)
     others = [lever["change"] for lever in found["levers"] if lever not in better]
     shown: list[Table | str] = [table] if better else []

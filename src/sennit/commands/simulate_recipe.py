@@ -15,6 +15,7 @@ OF_SPACE = (
     "sync", "warmup", "micro_batches", "sizes", "joined", "sampler", "shared", "seed", "out_bytes", "held_bytes",
     "swap_bytes",
 )  # fmt: skip
+ONLY_SPACES = ("warmup", "sizes", "joined")
 OF_RECIPE = ("waits", "plan")
 
 
@@ -40,6 +41,7 @@ def refuse_mixtures(options: Simulate) -> None:
     for name in others:
         if getattr(options, name) != defaults[name]:
             where = "the recipe or the profile says it" if mine == "--recipe" else "it belongs to --recipe"
+            where = "it is of --space alone" if name in ONLY_SPACES else where
             option = "-M" if name == "micro_batches" else f"--{name.replace('_', '-')}"
             raise UserError(f"{option} does not go with {mine}: {where}; leave it out")
 
@@ -65,7 +67,7 @@ def recipe_run(options: Simulate) -> RecipeRun:
     virtual = Placement(
         workers=options.workers, replicas=options.replicas, device="virtual", schedule=options.schedule,
         plan=None if options.plan is None else str(options.plan),
-        in_flight=read_in_flight(options.in_flight) if options.in_flight else 0,
+        in_flight=read_in_flight(options.in_flight) if options.in_flight not in ("", "0") else 0,
         chunks=options.chunks, release=read_release(options.release) or "stage", split=options.split,
     )  # fmt: skip
     check(Request(recipe=recipe, placement=virtual))

@@ -154,8 +154,8 @@ class Train:
         """Profiles may be of other micro-batches."""
         from sennit.profile.costs import told_of_rows
 
-        for path in (self.plan, self.waits):
-            if path is not None and (told := told_of_rows(path, request.recipe.built, "taken as they are")):
+        for path, so in ((self.plan, "taken as they are"), (self.waits, "scaled")):
+            if path is not None and (told := told_of_rows(path, request.recipe.built, so)):
                 out.say(told)
 
     def placement(self) -> Placement:

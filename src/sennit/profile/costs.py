@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sennit.errors import UserError
 from sennit.profile.profile import Profile, is_profile, read_profile
 from sennit.profile.quick import block_order
 from sennit.profile.waits import Waits
 from sennit.program.step import Step
 from sennit.simulate.load import Cost
+from sennit.space.names import unique_tensors
 from sennit.supernet.build import Built
 
 
@@ -22,15 +25,29 @@ class Costs(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """Costs of a micro-batch with `by` times as many rows, if they take `by` times as long."""
+
+    costs: Costs
+    by: float
+
+    def of_steps(self, steps: Iterable[Step]) -> Cost:
+        """Of steps that are run in one piece."""
+        return Cost(*(seconds * self.by for seconds in self.costs.of_steps(steps)))
+
+
 def read_costs(path: Path, built: Built) -> Costs:
-    """A file of waits, or a profile.
+    """A file of waits; or a profile, scaled to the recipe's micro-batches.
 
     Raises:
         UserError: neither, or one of another space.
     """
     if not is_profile(path):
         return Waits.read(path, block_order(built))
-    return profile_for(path, built)
+    profile = profile_for(path, built)
+    by = rows_of(built) / profile.micro_batch
+    return profile if by == 1.0 else Scaled(profile, by)
 
 
 def profile_for(path: Path, built: Built) -> Profile:
@@ -40,7 +57,16 @@ def profile_for(path: Path, built: Built) -> Profile:
         UserError: unreadable, or of another space.
     """
     profile = read_profile(path)
-    profile.check(path, (step.name for program in built.covering for step in program.steps if step.kind != "shape"))
+    steps = [step for program in built.covering for step in program.steps if step.kind != "shape"]
+    profile.check(path, (step.name for step in steps))
+    like = unique_tensors(built.recordings.skeleton)
+    for step in steps:
+        kind, size = profile.kind(step.name), sum(like[name].nbytes for name in step.params)
+        if kind is not None and kind.parameter_bytes != size:
+            raise UserError(
+                f"the profile {path} is of another space: {step.name} has {size:,} bytes of parameters here, and "
+                f"{kind.parameter_bytes:,} there; measure it again with `sennit profile`"
+            )
     return profile
 
 

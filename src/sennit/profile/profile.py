@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from sennit.errors import UserError, why
 from sennit.program.step import Step
+from sennit.simulate.cluster import LONGEST_S
 from sennit.simulate.load import Cost
 from sennit.strict import convert_strictly
 
@@ -137,10 +138,14 @@ def read_profile(path: Path) -> Profile:
     if table.pop("format", None) != FORMAT:
         raise UserError(f'{path} is no profile (JSON with "format": "{FORMAT}"); make one with `sennit profile`')
     profile = convert_strictly(Profile, table, str(path))
+    if profile.micro_batch < 1:
+        raise UserError(f"{path}: micro_batch must be at least 1 sample, got {profile.micro_batch}")
     for i, kind in enumerate(profile.kinds):
         for name, number in asdict(kind).items():
-            if name != "name" and not 0 <= number < math.inf:
-                raise UserError(f"{path}: kinds[{i}].{name} must be at least 0 and finite, got {number!r}")
+            most = math.inf if name.endswith("bytes") else LONGEST_S
+            if name != "name" and not (0 <= number <= most and number < math.inf):
+                unit = "finite" if most == math.inf else f"at most {most:g} seconds"
+                raise UserError(f"{path}: kinds[{i}].{name} must be at least 0 and {unit}, got {number!r}")
     for step, number in profile.steps.items():
         if not 0 <= number < len(profile.kinds):
             raise UserError(f"{path}: step {step!r} is of kind {number}, and there are {len(profile.kinds)}")

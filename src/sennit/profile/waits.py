@@ -9,7 +9,6 @@ of `backward` each unless they are given. A block that is not named takes no tim
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, cast
 
 from sennit.errors import UserError, why
 from sennit.program.step import Step
+from sennit.simulate.cluster import LONGEST_S
 from sennit.simulate.load import Cost
 
 FORMAT = "sennit.waits/1"
@@ -66,7 +66,9 @@ class Waits:
         table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
         rows: Any = table.get("blocks")
         if table.get("format") != FORMAT or not isinstance(rows, dict):
-            raise UserError(f'the waits {path} must be JSON with "format": "{FORMAT}" and a table "blocks"')
+            raise UserError(
+                f'the waits {path} must be JSON with "format": "{FORMAT}" and a table "blocks", or a profile'
+            )
         found: dict[str, Cost] = {}
         for block, row in cast("dict[str, Any]", rows).items():
             if block not in blocks:
@@ -80,10 +82,10 @@ def _cost(row: Any, where: str) -> Cost:
     wrong = [key for key in table if key not in KEYS]
     numbers = {key: table.get(key, 0.0) for key in KEYS}
     if not table or wrong or not all(_seconds(n) for n in numbers.values()):
-        raise UserError(f"{where} must hold seconds >= 0 under {', '.join(KEYS)}, got {row!r:.80}")
+        raise UserError(f"{where} must hold seconds from 0 to {LONGEST_S:g} under {', '.join(KEYS)}, got {row!r:.80}")
     half = numbers["backward"] / 2
     return Cost(numbers["forward"], numbers["backward"], table.get("input", half), table.get("weight", half))
 
 
 def _seconds(n: Any) -> bool:
-    return isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n < math.inf
+    return isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n <= LONGEST_S

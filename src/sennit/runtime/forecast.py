@@ -29,7 +29,7 @@ class RecipeLoad:
     Attributes:
         placement: settled (`runtime.scheduling`).
         steps: how many subnets.
-        stepping: of blocks, seconds of a step (`Piece.step`).
+        stepping: of steps of programs, seconds of the optimizer's (`Piece.step`).
         sizes: bytes that runs send and keep; without it, none.
     """
 
@@ -76,7 +76,7 @@ class RecipeLoad:
 
     def step(self, run: Run) -> float:
         """Seconds that the groups of a run step."""
-        return sum(self.stepping.get(block, 0.0) for block in {step.block for step in run.steps})
+        return sum(self.stepping.get(step.name, 0.0) for step in run.steps)
 
 
 def forecast(

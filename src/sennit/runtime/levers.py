@@ -6,36 +6,25 @@ Shared by those who look back on a run (`prospect`) and ahead to one (`recipe_ru
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sennit.profile.costs import Costs
+from sennit.profile.costs import Costs, Scaled
 from sennit.profile.quick import block_order
-from sennit.program.step import Step
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad
 from sennit.runtime.placing import plans_of
 from sennit.runtime.scheduling import in_flight_of, policy_of, settled
 from sennit.runtime.sizes import Sizes
-from sennit.simulate.load import Cost
 
-
-@dataclass(frozen=True)
-class Scaled:
-    """Costs of a micro-batch with `by` times as many rows."""
-
-    costs: Costs
-    by: float
-
-    def of_steps(self, steps: Iterable[Step]) -> Cost:
-        """Of steps that are run in one piece."""
-        return Cost(*(seconds * self.by for seconds in self.costs.of_steps(steps)))
+ROWS = "if half the rows take half the time"
+"""What micro-batches of another size take is not known: small layers take as long for fewer rows."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a run takes: tasks of one micro-batch, and, beyond the last gradient's, the step of each block; and bytes of
+    """What a run takes: tasks of one micro-batch; beyond the last gradient's, the optimizer's of each step; bytes of
     messages and activations, if they are known."""
 
     costs: Costs
@@ -55,12 +44,14 @@ class Lever:
     Attributes:
         change: as an option, or as a line of the recipe.
         recipe, placement, seconds: with it. Another recipe trains other weights.
+        provided: what is taken for granted.
     """
 
     change: str
     recipe: Recipe
     placement: Placement
     seconds: Seconds
+    provided: str = ""
 
 
 def levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[Lever]:
@@ -86,10 +77,10 @@ def levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[L
             yield placed(f"--chunks {more}", chunks=more)
     if recipe.batch_size % (2 * recipe.micro_batches) == 0:
         m = 2 * recipe.micro_batches
-        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(0.5))
+        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(0.5), ROWS)
     if recipe.micro_batches % 2 == 0:
         m = recipe.micro_batches // 2
-        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(2.0))
+        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(2.0), ROWS)
     if placement.chunks > 1 and placement.plan is None:
         yield placed(f"--chunks {placement.chunks - 1}", chunks=placement.chunks - 1)
     if placement.plan is not None and placement.chunks == 1:
@@ -103,9 +94,15 @@ def levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[L
         yield Lever('shared = "delayed:2"', with_changes(recipe, shared="delayed:2"), placement, seconds)
 
 
-def load_of(recipe: Recipe, held: Placement, seconds: Seconds, steps: int) -> RecipeLoad:
-    """The first `steps` subnets, cut by what their blocks take; `held` is settled."""
-    plans = plans_of(recipe.built, held, waits=seconds.costs)
+def load_of(
+    recipe: Recipe, held: Placement, seconds: Seconds, steps: int, *, cut_by: Costs | None = None
+) -> RecipeLoad:
+    """The first `steps` subnets, cut by what their blocks take; `held` is settled.
+
+    Args:
+        cut_by: what the plan takes blocks to take, if that is not `seconds`.
+    """
+    plans = plans_of(recipe.built, held, waits=cut_by or seconds.costs)
     return RecipeLoad(recipe, held, plans, seconds.costs, steps, seconds.stepping, seconds.sizes)
 
 

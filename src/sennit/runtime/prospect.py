@@ -1,21 +1,24 @@
 """`prospect`: what a run could have taken. Its bubble simulated, a bound, what binds, and what one change would bring.
 
-    trace ──▶ seconds of each block, forward and backward ──▶ the recipe's first subnets, simulated and bounded
+    trace ──▶ seconds of each step, forward and backward ──▶ the recipe's first subnets, simulated and bounded
           └─▶ seconds that messages took                 └──▶ the same with messages, and with one thing changed
 
-Seconds are means over the subnets of the last call, so this is what the run tends to, without the time at cuts.
+Seconds are fitted to the subnets of the last call (`fitted`), so this is what the run tends to, without the time at
+cuts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sennit.errors import UserError
-from sennit.profile.waits import Waits
+from sennit.profile.costs import Costs
 from sennit.recipe import Placement, Recipe
+from sennit.runtime.fitted import Fitted, fitted
 from sennit.runtime.forecast import RecipeLoad, Recorded, forecast
-from sennit.runtime.levers import Seconds, levers, load_of
+from sennit.runtime.levers import ROWS, Seconds, levers, load_of
 from sennit.runtime.messages import Messages
 from sennit.runtime.placing import known_costs, plans_of
 from sennit.runtime.scheduling import in_flight_of, settled
@@ -34,6 +37,10 @@ FARTHEST = 100_000
 
 LEAST = 0.005
 """What a change must take off the bubble to be spoken of: less is shown as nothing."""
+
+
+TINY = 1e-9
+"""Seconds, of a block that took none: it has some part."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +77,14 @@ class Prospect:
         if self.messages:
             told.append(f"  {self.messages}")
         held = self.bubble if self.with_messages is None else self.with_messages
-        better = [f"{change} {bubble:.2f}" for change, bubble in gaining(self.levers, held).items()]
+        better = [f"{change} {bubble:.2f}{_provided(change)}" for change, bubble in gaining(self.levers, held).items()]
         if better:
             told.append(f"  from {held:.2f} with one change: {', '.join(better)}")
         return told
+
+
+def _provided(change: str) -> str:
+    return f" ({ROWS})" if change.startswith("micro_batches") else ""
 
 
 def bubbles(without: float, with_messages: float | None) -> str:
@@ -115,7 +126,7 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     steps = min(SUBNETS, recipe.steps) // recipe.sync_rule.bulk(held.workers) * recipe.sync_rule.bulk(held.workers)
     if not steps:
         return None
-    load = load_of(recipe, held, seconds, steps)
+    load = load_of(recipe, held, seconds, steps, cut_by=_cut_by(recipe, seconds))
     outcome, messages = forecast(load), Messages.of(spans, held.workers)
     delayed = forecast(load, messages.cluster)
     in_flight = in_flight_of(recipe, held)
@@ -124,7 +135,8 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     for lever in levers(recipe, placement, seconds):
         try:
             with blaming(UserError, "elsewhere"):
-                changed = load_of(lever.recipe, settled(lever.recipe, lever.placement), lever.seconds, steps)
+                placed, cut_by = settled(lever.recipe, lever.placement), _cut_by(lever.recipe, lever.seconds)
+                changed = load_of(lever.recipe, placed, lever.seconds, steps, cut_by=cut_by)
                 made = forecast(changed, messages.cluster)
         except UserError:
             continue
@@ -136,8 +148,13 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first, delayed.bubble, told, in_flight)
 
 
+def _cut_by(recipe: Recipe, seconds: Seconds) -> Costs:
+    """A run measures blocks and is cut by that; where this one has not, by what was found."""
+    return known_costs(recipe.built) if recipe.built.block_s else seconds.costs
+
+
 def _seconds(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int) -> Seconds:
-    """Means of each block. A run's are shared out to its blocks as they were measured before, or evenly.
+    """What steps took, fitted to what tasks did; those of one task share as their blocks were measured, or evenly.
 
     What a backward takes after its gradient has left is taken for the step.
     """
@@ -152,19 +169,33 @@ def _seconds(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int)
             after = sent.get(name_of(span), 0.0) if span.kind == "B" else 0.0
             kinds.setdefault(span.kind, []).append(span.end - span.start - after)
             kinds.setdefault("step", []).append(after)
-    found: dict[str, dict[str, list[float]]] = {}
+    sums: dict[str, list[float]] = {}
+    parts: dict[str, list[list[str]]] = {}
+    start: dict[str, float] = {}
+    block_of: dict[str, str] = {}
     for y, runs in enumerate(load.runs(first), first):
         for run in runs:
-            parts = {block: costs.total(block) for block in dict.fromkeys(step.block for step in run.steps)}
-            whole = sum(parts.values())
+            of_block = Counter(step.block for step in run.steps)
+            for step in run.steps:
+                block_of[step.name] = step.block
+                start.setdefault(step.name, max(costs.total(step.block), TINY) / of_block[step.block])
             for kind, seconds in took.get((y, run.index), {}).items():
-                of_run = sum(seconds) if kind == "step" else sum(seconds) / len(seconds)
-                for block, part in parts.items():
-                    share = part / whole if whole else 1 / len(parts)
-                    found.setdefault(block, {}).setdefault(kind, []).append(share * of_run)
-    means = {block: {k: sum(s) / len(s) for k, s in kinds.items()} for block, kinds in found.items()}
-    stepping = {block: mean["step"] for block, mean in means.items() if mean["step"]}
-    return Seconds(Waits({block: _cost(mean) for block, mean in means.items()}), stepping)
+                sums.setdefault(kind, []).append(sum(seconds) if kind == "step" else sum(seconds) / len(seconds))
+                parts.setdefault(kind, []).append([step.name for step in run.steps])
+    found: dict[str, dict[str, float]] = {}
+    for kind in sums:
+        for name, seconds in fitted(sums[kind], parts[kind], start).items():
+            found.setdefault(name, {})[kind] = seconds
+    stepping = {name: mean["step"] for name, mean in found.items() if mean.get("step")}
+    of_steps = {name: _cost(mean) for name, mean in found.items()}
+    of_blocks: dict[str, list[Cost]] = {}
+    for name, cost in of_steps.items():
+        of_blocks.setdefault(block_of[name], []).append(cost)
+    return Seconds(Fitted(of_steps, {block: _mean(held) for block, held in of_blocks.items()}), stepping)
+
+
+def _mean(costs: Sequence[Cost]) -> Cost:
+    return Cost(*(sum(column) / len(costs) for column in zip(*costs, strict=True)))
 
 
 def _cost(mean: dict[str, float]) -> Cost:

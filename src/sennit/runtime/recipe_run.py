@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sennit.errors import UserError
+from sennit.plan.plan import CutsPlan
 from sennit.profile.costs import profile_for, read_costs, rows_of
-from sennit.profile.profile import Profile, is_profile
+from sennit.profile.profile import is_profile
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.levers import Seconds, levers, load_of
@@ -24,7 +25,6 @@ from sennit.simulate.bounds import bounds
 from sennit.simulate.cluster import Cluster
 from sennit.simulate.figures import figures
 from sennit.simulate.outcome import Outcome, Watch
-from sennit.supernet.build import Built
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,22 @@ class RecipeRun:
                 continue
             another = lever.recipe is not self.recipe
             seconds = outcome.makespan / outcome.subnets
-            yield {"change": lever.change, "bubble": outcome.bubble, "recipe": another, "subnet_s": seconds}
+            found = {"change": lever.change, "bubble": outcome.bubble, "recipe": another, "subnet_s": seconds}
+            yield {**found, "provided": lever.provided} if lever.provided else found
 
     def report(self, *, with_levers: bool = True, watch: Watch | None = None) -> dict[str, Any]:
         """What `sennit simulate --recipe --json` gives; keys as with `--space`, and `subnet_s`, seconds per subnet."""
         outcome, held = self.simulate(watch), self.held
-        in_flight = in_flight_of(self.recipe, held)
+        if not outcome.makespan:
+            raise UserError("no task takes any time, so nothing can be said; give --waits what blocks or layers take")
+        in_flight, plan = in_flight_of(self.recipe, held), self.load.plans.at(0)
         sync = self.recipe.built.sync(held.workers)
         bound = bounds(self.load, sync, in_flight, split=held.split, cluster=self.cluster)
         found = sorted(self.tried_levers(), key=lambda lever: lever["subnet_s"]) if with_levers else []
         return {
             "schedule": name_of_policy(self.recipe, held), "sync": self.recipe.sync, "release": held.release,
-            "chunks": held.chunks, "replicas": held.replicas, "split": held.split,
-            "micro_batches": self.recipe.micro_batches,
+            "chunks": plan.chunks if isinstance(plan, CutsPlan) else held.chunks, "replicas": held.replicas,
+            "split": held.split, "micro_batches": self.recipe.micro_batches,
             **figures(outcome, bound),
             "in_flight": in_flight, "subnet_s": outcome.makespan / outcome.subnets, "levers": found,
         }  # fmt: skip
@@ -104,19 +107,6 @@ def seconds_of(path: Path, recipe: Recipe) -> tuple[str, Seconds]:
     if not is_profile(path):
         return "cpu", Seconds(read_costs(path, recipe.built))
     profile = profile_for(path, recipe.built)
-    seconds = Seconds(profile, _stepping(recipe.built, profile), Sizes(profile))
+    optimizer = {step: profile.kinds[number].step for step, number in profile.steps.items()}
     by = rows_of(recipe.built) / profile.micro_batch
-    return profile.device, seconds if by == 1.0 else seconds.scaled(by)
-
-
-def _stepping(built: Built, profile: Profile) -> dict[str, float]:
-    """Seconds that the layers of each block step: the mean over programs that run every candidate once."""
-    found: dict[str, list[float]] = {}
-    for program in built.covering:
-        of: dict[str, float] = {}
-        for step in program.steps:
-            kind = profile.kind(step.name)
-            of[step.block] = of.get(step.block, 0.0) + (0.0 if kind is None else kind.step)
-        for block, seconds in of.items():
-            found.setdefault(block, []).append(seconds)
-    return {block: sum(seconds) / len(seconds) for block, seconds in found.items()}
+    return profile.device, Seconds(read_costs(path, recipe.built), optimizer, Sizes(profile, by))

@@ -195,8 +195,9 @@ class Simulation:
             return True
         if fixed:
             raise UserError(
-                f"this schedule needs more memory than worker {worker} has: it holds {self.memory.held[worker]:g} of "
-                f"{self.memory.limits[worker]:g} bytes when the turn of forward {task} comes, which needs {size:g}. "
+                f"this schedule needs more memory than worker {worker} has: it holds "
+                f"{self.memory.held[worker]:,.12g} of {self.memory.limits[worker]:,.12g} bytes when the turn of "
+                f"forward {task} comes, which needs {size:,.12g}. "
                 "Give it more memory, a shorter warm-up, or a schedule that does not keep a fixed list (csp)"
             )
         return False
