@@ -210,7 +210,7 @@ def test_an_illegal_value(tmp_path: Path, key: str, value: str, said: str) -> No
             'every = "often"',
             "checkpoint.every = 'often': Expected a whole number, got a string",
         ),
-        ("evaluate", "archs = [1]", "evaluate.archs[0] = [1]: Expected a table, got a whole number"),
+        ("evaluate", "archs = [1]", "evaluate.archs[0] = 1: Expected a table, got a whole number"),
         ("lr", 'name = "cosine"\nbase = "big"', "lr.base = 'big': Expected a number, got a string"),
     ],
 )
