@@ -1,11 +1,14 @@
 """What a run could have taken, worked out from spans whose truth is known: those of a simulation."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sennit.profile.quick import block_order
 from sennit.profile.waits import Waits
+from sennit.program.step import Step
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad, forecast
 from sennit.runtime.messages import Messages
@@ -191,3 +194,27 @@ def test_words_with_messages() -> None:
         "  messages ...",
         "  from 0.40 with one change: --chunks 1 0.30",
     ]
+
+
+class Uneven:
+    """Candidate i of a block takes i seconds forward: means over a block hide how much stages of a subnet differ."""
+
+    def of_steps(self, steps: Iterable[Step]) -> Cost:
+        seconds = sum(float((step.labels and step.name.rpartition(".")[2]) or 0) for step in steps)
+        return Cost(seconds, 2 * seconds, seconds, seconds)
+
+
+def test_candidates_that_differ_are_told_apart() -> None:
+    """Was simulated with the mean of each block, and found half of the bubble."""
+    held = settled(RECIPE, Placement(workers=3))
+    costs, built = Uneven(), RECIPE.built
+    mean = Waits({block: Cost(1.0, 2.0, 1.0, 1.0) for block in block_order(built)})
+    spans: list[Span] = []
+    true = forecast(
+        RecipeLoad(RECIPE, held, plans_of(built, held, waits=mean), costs, RECIPE.steps), watch=spans.append
+    )
+    flat = forecast(RecipeLoad(RECIPE, held, plans_of(built, held, waits=mean), mean, RECIPE.steps))
+    found = prospect(RECIPE, Placement(workers=3), spans)
+    assert found is not None
+    assert found.bubble == pytest.approx(true.bubble, abs=0.02)
+    assert abs(flat.bubble - true.bubble) > 0.05
