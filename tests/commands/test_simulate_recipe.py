@@ -49,13 +49,15 @@ def test_one_worker_computes_all_the_time(call: Callable, waits: Path) -> None:
 def test_it_is_what_virtual_workers_look_back_on(call: Callable, workplace: Path) -> None:
     """Both simulate the recipe's stream; a run's waits are those told, give or take what tasks cost its host."""
     blocks = block_order(load_recipe(workplace / "r.toml").built)
-    held = {"format": "sennit.waits/1", "blocks": {b: {"forward": 0.01, "backward": 0.02} for b in blocks}}
-    (workplace / "w.json").write_text(json.dumps(held))
-    words = ("--waits", "w.json", "--workers", "2", "--json")
-    ahead = call("simulate", "--recipe", "r.toml", *words, "--no-levers").json
-    back = call("train", "r.toml", "--device", "virtual", *words).json["prospect"]
-    assert ahead["bubble"] == pytest.approx(back["bubble"], abs=0.05)
-    assert ahead["binds"] == back["binds"] and ahead["in_flight"] == back["in_flight"]
+    even = {b: {"forward": 0.01, "backward": 0.02} for b in blocks}
+    first = {b: {"forward": 0.04, "backward": 0.08} if b == blocks[0] else {"forward": 0.004} for b in blocks}
+    for waits in (even, first):  # with the second, cuts that are not those of the waits would fit tasks to other blocks
+        (workplace / "w.json").write_text(json.dumps({"format": "sennit.waits/1", "blocks": waits}))
+        words = ("--waits", "w.json", "--workers", "2", "--json")
+        ahead = call("simulate", "--recipe", "r.toml", *words, "--no-levers").json
+        back = call("train", "r.toml", "--device", "virtual", *words).json["prospect"]
+        assert ahead["bubble"] == pytest.approx(back["bubble"], abs=0.05)
+        assert ahead["binds"] == back["binds"] and ahead["in_flight"] == back["in_flight"]
 
 
 def test_each_lever_is_what_the_changed_command_gives(call: Callable, waits: Path) -> None:
@@ -103,6 +105,34 @@ def test_a_profile_of_other_micro_batches_is_scaled_and_told_of(call: Callable, 
     assert "its times are scaled" in call(*words, changed(profile, micro_batch=8)).err
 
 
+def test_a_bulk_steps_once_and_frozen_layers_never(call: Callable, workplace: Path, profile: Path) -> None:
+    kinds = json.loads(profile.read_text())["kinds"]
+    alone = [{**kind, "forward": 0.0, "backward": 0.0, "input": 0.0, "weight": 0.0, "step": 1.0} for kind in kinds]
+    waits, text = changed(profile, kinds=alone), (workplace / "r.toml").read_text()
+    words = ("simulate", "--recipe", "r.toml", "--waits", waits, "--workers", "1", *NO_LEVERS)
+    found = dict[str, float]()
+    for rule in ('sync = "csp"', 'sync = "bulk:40"', 'shared = "frozen"'):
+        (workplace / "r.toml").write_text(f"{rule}\n{text}")
+        found[rule] = call(*words).json["makespan"]
+    built = load_recipe(workplace / "r.toml").built
+    frozen, groups = built.always[0], built.groups
+    steps = {step.name: step for program in built.covering for step in program.steps if step.params}
+    always = [name for name, step in steps.items() if set(groups.of_step(step)[0]) <= frozen]
+    assert found['sync = "bulk:40"'] < found['sync = "csp"'] / 4
+    assert always and found['shared = "frozen"'] == pytest.approx(found['sync = "csp"'] - 40 * len(always))
+
+
+def test_fewer_micro_batches_are_what_the_changed_recipe_gives(call: Callable, workplace: Path, profile: Path) -> None:
+    """10 samples in 4 micro-batches are at most 3 in one, and 5 in each of 2: doubling them says 6."""
+    text = (workplace / "r.toml").read_text().replace("batch_size = 12", "batch_size = 10")
+    (workplace / "r.toml").write_text(text.replace("micro_batches = 3", "micro_batches = 4"))
+    (workplace / "half.toml").write_text(text.replace("micro_batches = 3", "micro_batches = 2"))
+    words = ("--waits", profile, "--workers", "2", "--json")
+    levers = {lever["change"]: lever for lever in call("simulate", "--recipe", "r.toml", *words).json["levers"]}
+    found = call("simulate", "--recipe", "half.toml", *words, "--no-levers").json
+    assert levers["micro_batches = 2"]["subnet_s"] == pytest.approx(found["subnet_s"])
+
+
 def test_orders_and_traces(call: Callable, workplace: Path, waits: Path) -> None:
     words = ("simulate", "--recipe", "r.toml", "--waits", waits, "--workers", "2", "--schedule", "gpipe")
     (workplace / "r.toml").write_text((workplace / "r.toml").read_text() + 'sync = "bulk:4"\n')
@@ -122,9 +152,12 @@ def test_profiles_that_cannot_be_meant_are_refused(call: Callable, profile: Path
         ({"kinds": [{**kind, "forward": 1e300} for kind in kinds]}, "kinds[0].forward must be at least 0 and at most"),
         ({"kinds": [kinds[0], {**kinds[1], "forward": "fast"}, *kinds[2:]]}, "kinds[1].forward = 'fast': Expected a"),
     ]
+    rows.append(({"kinds": [{**kind, "out_bytes": 10**400} for kind in kinds]}, "kinds[0].out_bytes must be at least"))
     for values, said in rows:
         done = call(*use.split(), changed(profile, **values), "--workers", "2")
         assert done.exit == 2 and said in done.err, said
+    profile.write_text("[" * 5000 + "]" * 5000)
+    assert call(*use.split(), profile, "--workers", "2").exit == 2
 
 
 @pytest.mark.parametrize(

@@ -268,3 +268,15 @@ def test_an_order_that_fails_when_it_is_looked_back_on_ends_no_healthy_run(call:
     assert (
         "what the run could have taken is not known: " in done.err and "mine.py:9 in pop raised LookupError" in done.err
     )
+
+
+def test_looking_back_may_be_stopped(call: Callable, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Was told as an interrupted run, without its hashes, although all of it was there."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sennit.commands.train.look_back", stopped)
+    done = call("train", "r.toml", "--workers", "2", "--steps", "3", "--json")
+    assert done.exit == 0 and len(done.json["weights_sha256"]) == 64 and done.json["prospect"] is None
+    assert "looking back was stopped; the run is complete" in done.err

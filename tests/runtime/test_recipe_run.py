@@ -38,7 +38,7 @@ def test_whole_bulks_of_the_first_subnets() -> None:
 
 
 def test_what_learns_is_known_in_a_run_alone() -> None:
-    with pytest.raises(UserError, match="draws by what it learns"):
+    with pytest.raises(UserError, match="may draw by what it learns"):
         run_of(sampler="sink.py:cycle").report()
 
 

@@ -145,7 +145,11 @@ class Train:
                 out.say('precision = "tf32" is a way in which GPUs multiply; on a CPU it is fp32')
         with TrainMeter(out) as meter, blaming(RunError, "while training"):
             result = train(request, meter.tell)
-        looked = look_back(request, Path(result["out"]), out) if result["subnets_per_s"] else None
+        try:
+            looked = look_back(request, Path(result["out"]), out) if result["subnets_per_s"] else None
+        except KeyboardInterrupt:  # the run has ended
+            looked = None
+            out.say("looking back was stopped; the run is complete")
         result["prospect"] = None if looked is None else asdict(looked)
         out.result(result, *told(result), *(looked.lines() if looked else ()))
         return 0

@@ -178,7 +178,7 @@ def load_cuts(path: Path, blocks: Sequence[str], workers: int) -> CutsPlan:
     """
     try:
         held: Any = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read the plan {path}: {why(error)}") from error
     table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
     if table.get("format") != FORMAT or not table.get("cuts"):

@@ -12,7 +12,6 @@ Seconds and bytes are of one micro-batch of `micro_batch` samples.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +24,9 @@ from sennit.simulate.load import Cost
 from sennit.strict import convert_strictly
 
 FORMAT = "sennit.profile/1"
+
+MOST_BYTES = 10**18
+"""Of one layer: more than any machine has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def is_profile(path: Path) -> bool:
     """Whether a file says that it is one."""
     try:
         held: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(held, dict) and cast("dict[str, Any]", held).get("format") == FORMAT
 
@@ -132,7 +134,7 @@ def read_profile(path: Path) -> Profile:
     """
     try:
         held: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read the profile {path}: {why(error)}") from error
     table = dict(cast("Mapping[str, Any]", held)) if isinstance(held, dict) else {}
     if table.pop("format", None) != FORMAT:
@@ -142,10 +144,11 @@ def read_profile(path: Path) -> Profile:
         raise UserError(f"{path}: micro_batch must be at least 1 sample, got {profile.micro_batch}")
     for i, kind in enumerate(profile.kinds):
         for name, number in asdict(kind).items():
-            most = math.inf if name.endswith("bytes") else LONGEST_S
-            if name != "name" and not (0 <= number <= most and number < math.inf):
-                unit = "finite" if most == math.inf else f"at most {most:g} seconds"
-                raise UserError(f"{path}: kinds[{i}].{name} must be at least 0 and {unit}, got {number!r}")
+            most, unit = (MOST_BYTES, "bytes") if name.endswith("bytes") else (LONGEST_S, "seconds")
+            if name != "name" and not 0 <= number <= most:
+                raise UserError(
+                    f"{path}: kinds[{i}].{name} must be at least 0 and at most {most:g} {unit}, got {number!r:.40}"
+                )
     for step, number in profile.steps.items():
         if not 0 <= number < len(profile.kinds):
             raise UserError(f"{path}: step {step!r} is of kind {number}, and there are {len(profile.kinds)}")

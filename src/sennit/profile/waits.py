@@ -61,7 +61,7 @@ class Waits:
         """
         try:
             held: Any = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read the waits {path}: {why(error)}") from error
         table = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
         rows: Any = table.get("blocks")

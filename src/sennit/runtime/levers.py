@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sennit.profile.costs import Costs, Scaled
+from sennit.profile.costs import Costs, Scaled, rows_of
 from sennit.profile.quick import block_order
 from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import RecipeLoad
@@ -76,11 +76,9 @@ def levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[L
         if placement.workers * more <= len(block_order(recipe.built)):
             yield placed(f"--chunks {more}", chunks=more)
     if recipe.batch_size % (2 * recipe.micro_batches) == 0:
-        m = 2 * recipe.micro_batches
-        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(0.5), ROWS)
+        yield _other_rows(recipe, placement, seconds, 2 * recipe.micro_batches)
     if recipe.micro_batches % 2 == 0:
-        m = recipe.micro_batches // 2
-        yield Lever(f"micro_batches = {m}", with_changes(recipe, micro_batches=m), placement, seconds.scaled(2.0), ROWS)
+        yield _other_rows(recipe, placement, seconds, recipe.micro_batches // 2)
     if placement.chunks > 1 and placement.plan is None:
         yield placed(f"--chunks {placement.chunks - 1}", chunks=placement.chunks - 1)
     if placement.plan is not None and placement.chunks == 1:
@@ -92,6 +90,12 @@ def levers(recipe: Recipe, placement: Placement, seconds: Seconds) -> Iterator[L
         yield Lever('sampler = "fair"', with_changes(recipe, sampler="fair"), placement, seconds)
     if recipe.built.always[0] and recipe.sharing.kind == "strict" and recipe.sync_rule.kind == "csp":
         yield Lever('shared = "delayed:2"', with_changes(recipe, shared="delayed:2"), placement, seconds)
+
+
+def _other_rows(recipe: Recipe, placement: Placement, seconds: Seconds, micro_batches: int) -> Lever:
+    made = with_changes(recipe, micro_batches=micro_batches)
+    by = rows_of(made.built) / rows_of(recipe.built)
+    return Lever(f"micro_batches = {micro_batches}", made, placement, seconds.scaled(by), ROWS)
 
 
 def load_of(

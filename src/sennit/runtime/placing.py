@@ -37,6 +37,12 @@ def known_costs(built: Built) -> Waits:
     return Waits.measured(built.block_s or dict.fromkeys(block_order(built), 1.0))
 
 
+def cut_by(built: Built, placement: Placement) -> Costs:
+    """What a run's plan took blocks to take: what it was told, or has measured; else every block the same."""
+    told = placement.device == "virtual" and placement.waits is not None
+    return read_costs(Path(placement.waits), built) if told and placement.waits is not None else known_costs(built)
+
+
 def _measured(built: Built, home: Callable[[str], Tensor]) -> dict[str, float]:
     if not built.block_s:
         built.block_s = in_child(lambda: block_costs(built, home, block_order(built)))

@@ -18,7 +18,7 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.forecast import forecast
 from sennit.runtime.levers import ROWS, Seconds, levers, load_of
 from sennit.runtime.messages import Messages
-from sennit.runtime.placing import known_costs
+from sennit.runtime.placing import cut_by
 from sennit.runtime.scheduling import in_flight_of, settled
 from sennit.runtime.taken import taken
 from sennit.runtime.usercode import blaming
@@ -119,7 +119,7 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     steps = min(SUBNETS, recipe.steps) // recipe.sync_rule.bulk(held.workers) * recipe.sync_rule.bulk(held.workers)
     if not steps:
         return None
-    load = load_of(recipe, held, seconds, steps, cut_by=_cut_by(recipe, seconds))
+    load = load_of(recipe, held, seconds, steps, cut_by=_cut_by(recipe, held, seconds))
     outcome, messages = forecast(load), Messages.of(spans, held.workers)
     delayed = forecast(load, messages.cluster)
     in_flight = in_flight_of(recipe, held)
@@ -128,8 +128,8 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     for lever in levers(recipe, placement, seconds):
         try:
             with blaming(UserError, "elsewhere"):
-                placed, cut_by = settled(lever.recipe, lever.placement), _cut_by(lever.recipe, lever.seconds)
-                changed = load_of(lever.recipe, placed, lever.seconds, steps, cut_by=cut_by)
+                placed, cuts = settled(lever.recipe, lever.placement), _cut_by(lever.recipe, placement, lever.seconds)
+                changed = load_of(lever.recipe, placed, lever.seconds, steps, cut_by=cuts)
                 made = forecast(changed, messages.cluster)
         except UserError:
             continue
@@ -141,6 +141,7 @@ def prospect(recipe: Recipe, placement: Placement, spans: Sequence[Span]) -> Pro
     return Prospect(steps, outcome.bubble, lowest, bound.binds, best_first, delayed.bubble, told, in_flight)
 
 
-def _cut_by(recipe: Recipe, seconds: Seconds) -> Costs:
-    """A run measures blocks and is cut by that; where this one has not, by what was found."""
-    return known_costs(recipe.built) if recipe.built.block_s else seconds.costs
+def _cut_by(recipe: Recipe, placement: Placement, seconds: Seconds) -> Costs:
+    """A run is cut by what it was told or has measured; where this one has neither, by what was found."""
+    known = recipe.built.block_s or placement.waits is not None
+    return cut_by(recipe.built, placement) if known else seconds.costs

@@ -5,6 +5,7 @@ profile ──▶ seconds of each step ──▶ the recipe's first subnets, cut
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,14 +54,29 @@ class RecipeRun:
         bulk, steps = self.recipe.sync_rule.bulk(self.held.workers), min(self.subnets, self.recipe.steps)
         if self.recipe.built.sampler().learning:
             raise UserError(
-                f"sampler = {self.recipe.sampler!r} draws by what it learns, so which subnets come is known in a run "
-                'alone; simulate with sampler = "uniform"'
+                f"sampler = {self.recipe.sampler!r} may draw by what it learns, so which subnets come is known in a "
+                'run alone; simulate with sampler = "uniform"'
             )
         if steps < bulk:
             raise UserError(
                 f"sync = {self.recipe.sync!r} steps once per {bulk} subnets; simulate at least as many, got {steps}"
             )
-        return load_of(self.recipe, self.held, self.seconds, steps // bulk * bulk)
+        load = load_of(self.recipe, self.held, self.seconds, steps // bulk * bulk)
+        return replace(load, stepping=self.stepping(load, bulk))
+
+    def stepping(self, load: RecipeLoad, bulk: int) -> dict[str, float]:
+        """Seconds of the optimizer per subnet: a bulk steps each layer that its subnets use once, frozen ones never."""
+        frozen = self.recipe.built.always[0] if self.recipe.sharing.kind == "frozen" else frozenset[str]()
+        groups, uses, bulks = self.recipe.built.groups, Counter[str](), dict[str, set[int]]()
+        still = set[str]()
+        for y, runs in enumerate(load.runs() if bulk > 1 or frozen else ()):
+            for step in (step for run in runs for step in run.steps):
+                uses[step.name] += 1
+                bulks.setdefault(step.name, set()).add(y // bulk)
+                if frozen and (read := set(groups.of_step(step)[0])) and read <= frozen:
+                    still.add(step.name)
+        often = {name: 0.0 if name in still else len(bulks[name]) / uses[name] for name in uses}
+        return {name: seconds * often.get(name, 1.0) for name, seconds in load.stepping.items()}
 
     def simulate(self, watch: Watch | None = None) -> Outcome:
         """On the workers' own order objects."""

@@ -32,7 +32,7 @@ def settled(recipe: Recipe, placement: Placement) -> Placement:
     Raises:
         UserError: a schedule that does not go with the recipe or with the rest of the placement.
     """
-    held, rule, name = policy_of(recipe, placement), recipe.sync_rule, placement.schedule
+    held, rule, name = policy_of(recipe, placement), recipe.sync_rule, name_of_policy(recipe, placement)
     if rule.kind not in held.rules:
         raise UserError(
             f"--schedule {name} runs under {' or '.join(held.rules)}, the recipe says {recipe.sync!r}: write sync = "

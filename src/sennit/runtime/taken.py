@@ -9,7 +9,7 @@ from sennit.recipe import Placement, Recipe
 from sennit.runtime.fitted import Fitted, fitted
 from sennit.runtime.forecast import RecipeLoad
 from sennit.runtime.levers import Seconds
-from sennit.runtime.placing import known_costs, plans_of
+from sennit.runtime.placing import cut_by, known_costs, plans_of
 from sennit.runtime.repeated import Recorded
 from sennit.simulate.load import Cost
 from sennit.trace.events import name_of
@@ -31,7 +31,8 @@ def taken(recipe: Recipe, held: Placement, tasks: Sequence[Span], first: int, co
     """
     built = recipe.built
     costs = known_costs(built)
-    load = RecipeLoad(recipe, held, plans_of(built, held, waits=costs), costs, first + count)
+    plans = plans_of(built, held, waits=cut_by(built, held))
+    load = RecipeLoad(recipe, held, plans, costs, first + count)
     sent = Recorded.of(tasks).sent
     took: dict[tuple[int, int], dict[str, list[float]]] = {}
     for span in tasks:
