@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -17,6 +18,14 @@ def _same_process_state() -> Iterator[None]:
     """A test that sets threads or kernels (loading a recipe does) leaves them to the next as they were."""
     yield
     gpus.settle()
+
+
+@pytest.fixture(autouse=True)
+def _turn_at_the_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests that fill a GPU have it alone."""
+    marks = list(request.node.iter_markers("gpu"))
+    with gpus.turn(alone=any(mark.kwargs.get("alone", False) for mark in marks)) if marks else nullcontext():
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

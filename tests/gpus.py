@@ -15,13 +15,17 @@ here fails by itself: "No CUDA GPUs are available".
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib
 import os
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +40,18 @@ KEPT = "SENNIT_TESTS_CUDA_VISIBLE_DEVICES"
 
 needs_gpu = pytest.mark.gpu(count=1)
 needs_two_gpus = pytest.mark.gpu(count=2)
+needs_gpu_alone = pytest.mark.gpu(count=1, alone=True)
+"""For tests that take all memory of the GPU: others, in other processes of pytest-xdist, wait meanwhile."""
+
+TURNS = Path(tempfile.gettempdir()) / f"sennit-tests-gpu-{os.getuid()}.lock"
+
+
+@contextmanager
+def turn(*, alone: bool, lock: Path = TURNS) -> Iterator[None]:
+    """While a test uses the GPU: beside others, or alone."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 def hide() -> None:

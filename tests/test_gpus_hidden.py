@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from sennit.runtime.forked import in_child
 from tests import gpus
-from tests.gpus import apart, needs_gpu, needs_two_gpus, on_gpu
+from tests.gpus import apart, needs_gpu, needs_two_gpus, on_gpu, turn
 from tests.runtime.runs import hashes, recipe, run
 
 ASKS = {"is_available", "device_count"}
@@ -107,3 +108,19 @@ def test_no_test_asks_here_whether_there_is_a_gpu() -> None:
     files = [path for path in sorted(folder.rglob("*.py")) if path != Path(__file__)]
     assert len(files) > 100 and not [line for path in files for line in asking(path)]
     assert len(asking(Path(__file__))) == 1
+
+
+def test_a_test_that_fills_the_gpu_has_it_alone(tmp_path: Path) -> None:
+    def free(how: int) -> bool:
+        with (tmp_path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    with turn(alone=False, lock=tmp_path / "lock"):
+        assert free(fcntl.LOCK_SH) and not free(fcntl.LOCK_EX)
+    with turn(alone=True, lock=tmp_path / "lock"):
+        assert not free(fcntl.LOCK_SH)
+    assert free(fcntl.LOCK_EX)

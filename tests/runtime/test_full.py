@@ -21,7 +21,7 @@ from sennit.runtime.retry import Retry
 from sennit.runtime.share import Parts
 from sennit.runtime.train import train
 from sennit.runtime.worker import Worker
-from tests.gpus import apart, needs_gpu
+from tests.gpus import apart, needs_gpu_alone
 from tests.runtime.runs import hashes, recipe, run
 
 CPU = torch.device("cpu")
@@ -227,7 +227,7 @@ def with_room_and_without() -> list[tuple[str, bool]]:
     return [weights_gradient_of_a_convolution(full) for full in (False, True)]
 
 
-@needs_gpu
+@needs_gpu_alone
 def test_a_convolution_without_room_to_work_in_is_noticed() -> None:
     (right, _), (found, noticed) = apart(with_room_and_without)
     assert noticed or found in (right, "OutOfMemoryError"), found
