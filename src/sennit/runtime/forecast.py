@@ -30,7 +30,7 @@ class RecipeLoad:
         placement: settled (`runtime.scheduling`).
         steps: how many subnets.
         stepping: of steps of programs, seconds of the optimizer's (`Piece.step`).
-        sizes: bytes that runs send and keep; without it, none.
+        run_sizes: bytes that runs send and keep; without it, none.
     """
 
     recipe: Recipe
@@ -39,7 +39,7 @@ class RecipeLoad:
     waits: Costs
     steps: int
     stepping: Mapping[str, float] = field(default_factory=dict[str, float])
-    sizes: Sizes | None = None
+    run_sizes: Sizes | None = None
 
     @property
     def workers(self) -> int:
@@ -70,8 +70,8 @@ class RecipeLoad:
             pieces = pieces_of(runs, spread, built.groups, frozen, self.waits)
             if self.stepping:
                 pieces = [replace(p, step=self.step(run)) for p, run in zip(pieces, runs, strict=True)]
-            if self.sizes is not None:
-                pieces = [self.sizes.given(p, run) for p, run in zip(pieces, runs, strict=True)]
+            if self.run_sizes is not None:
+                pieces = [self.run_sizes.given(p, run) for p, run in zip(pieces, runs, strict=True)]
             yield pieces
 
     def step(self, run: Run) -> float:
