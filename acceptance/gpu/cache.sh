@@ -24,7 +24,7 @@ figure "layers with their state, times the budgets" "$(value "round(held['times 
 figure "least subnets" "$(value "min(r['steps'] for r in held['runs'])")" ">=" 40
 figure "hits" "$(value "round(run['next-use']['slots']['hits'] / run['next-use']['slots']['reads'], 4)")" ">=" 0.95
 figure "  with LRU" "$(value "round(run['lru']['slots']['hits'] / run['lru']['slots']['reads'], 4)")" "<=" "$(value "run['next-use']['slots']['hits'] / run['next-use']['slots']['reads']")"
-figure "  with nothing fetched ahead" "$(value "round(run['none']['slots']['hits'] / run['none']['slots']['reads'], 4)")" "<=" 1
+figure "  with nothing fetched ahead" "$(value "round(run['none']['slots']['hits'] / run['none']['slots']['reads'], 4)")" "<=" "$(value "run['next-use']['slots']['hits'] / run['next-use']['slots']['reads']")"
 figure "stalls, part of the time" "$(value "round(run['next-use']['stall_share'], 4)")" "<=" 0.05
 figure "bytes fetched, LRU / next-use" "$(value "round(run['lru']['fetched_per_subnet'] / run['next-use']['fetched_per_subnet'], 2)")" ">=" 1
 figure "ms per subnet" "$(value "round(run['next-use']['ms_per_subnet'], 1)")" ">" 0

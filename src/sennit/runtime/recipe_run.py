@@ -125,4 +125,5 @@ def seconds_of(path: Path, recipe: Recipe) -> tuple[str, Seconds]:
     profile = profile_for(path, recipe.built)
     optimizer = {step: profile.kinds[number].step for step, number in profile.steps.items()}
     by = rows_of(recipe.built) / profile.micro_batch
-    return profile.device, Seconds(read_costs(path, recipe.built), optimizer, Sizes(profile, by))
+    seconds = Seconds(profile, optimizer, Sizes(profile))
+    return profile.device, seconds if by == 1.0 else seconds.scaled(by)
